@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy import sparse
-from scipy.special import expit
 
 import coterie as ct
+from references import examples
 
 GAMMA, DELTA = 0.5, 0.4
 LOSSES = {
@@ -39,24 +39,6 @@ SIZES = np.array([5, 1, 4, 0, 2, 3, 4])
 # ---------------------------------------------------------------- reference: the loss of an agent
 
 
-def curves(loss, z, y):
-    """l(z, y), and its first and second derivative in z."""
-    match loss:
-        case "squared" | "location":
-            return (z - y) ** 2 / 2, z - y, np.ones_like(z)
-        case "logistic":
-            return np.logaddexp(0, -y * z), -y * expit(-y * z), expit(z) * expit(-z)
-        case "smooth-hinge":
-            short = 1 - y * z
-            value = np.where(short < GAMMA, np.maximum(short, 0) ** 2 / (2 * GAMMA), short - GAMMA / 2)
-            return value, -y * np.clip(short / GAMMA, 0, 1), ((short > 0) & (short < GAMMA)) / GAMMA
-        case "huber" | "location-huber":
-            r = np.abs(z - y)
-            value = np.where(r <= DELTA, r**2 / 2, DELTA * (r - DELTA / 2))
-            return value, np.clip(z - y, -DELTA, DELTA), 1.0 * (r < DELTA)
-    raise KeyError(loss)
-
-
 class Personal:
     """f_i: ``each`` times the sum of the losses of the agent's examples, and ``ridge |t|^2``."""
 
@@ -66,10 +48,10 @@ class Personal:
     def __call__(self, t):
         """Value, gradient, Hessian."""
         if self.loss.startswith("location"):
-            value, slope, bend = curves(self.loss, np.broadcast_to(t, self.X.shape), self.X)
+            value, slope, bend = examples(LOSSES[self.loss], np.broadcast_to(t, self.X.shape), self.X)
             gradient, hessian = slope.sum(axis=0), np.diag(bend.sum(axis=0))
         else:
-            value, slope, bend = curves(self.loss, self.X @ t, self.y)
+            value, slope, bend = examples(LOSSES[self.loss], self.X @ t, self.y)
             gradient, hessian = self.X.T @ slope, self.X.T @ (bend[:, None] * self.X)
         return (
             self.each * value.sum() + self.ridge * t @ t,
@@ -182,29 +164,34 @@ def djam_step(setting, copies, i):
     return argmin(setting.f[i], setting.a[i], H, g, p)
 
 
-def gossip(setting, step, start, events):
-    """MP (6) and DJAM (4): i and j swap models, then both update."""
-    theta, copies = start.copy(), setting.copies(start)
-    seen = [theta.copy()]
-    for i, j in events:
-        if j >= 0:
-            copies[i][j], copies[j][i] = theta[j].copy(), theta[i].copy()
-            theta[[i, j]] = [step(setting, copies[i], i), step(setting, copies[j], j)]
-        seen.append(theta.copy())
-    return np.array(seen)
+class Copies:
+    """MP (5) and (6) and DJAM (4): copies[i][j] is what i has heard of j; ``step`` makes a model of them."""
 
+    def __init__(self, setting, start, step=djam_step):
+        self.theta, self.copies, self.step = start.copy(), {}, step
+        self.change(setting)
 
-def jacobi(setting, step, start, rounds):
-    """MP (5): all update from the models of the last round."""
-    theta = start.copy()
-    seen = [theta.copy()]
-    for _ in range(rounds):
-        copies = setting.copies(theta)
-        for i in copies:
-            if copies[i]:
-                theta[i] = step(setting, copies[i], i)
-        seen.append(theta.copy())
-    return np.array(seen)
+    def change(self, setting):
+        """Other data and ties: new neighbours swap their models."""
+        self.setting, self.copies = setting, setting.copies(self.theta, self.copies)
+
+    def gossip(self, events):
+        """i and j swap models, then both update."""
+        theta, copies = self.theta, self.copies
+        for i, j in events:
+            if j >= 0:
+                copies[i][j], copies[j][i] = theta[j].copy(), theta[i].copy()
+                theta[[i, j]] = [self.step(self.setting, copies[k], k) for k in (i, j)]
+            yield theta.copy()
+
+    def rounds(self, count):
+        """All update from the models of the last round."""
+        for _ in range(count):
+            copies = self.setting.copies(self.theta)
+            for i in copies:
+                if copies[i]:
+                    self.theta[i] = self.step(self.setting, copies[i], i)
+            yield self.theta.copy()
 
 
 def descent(setting, start, events):

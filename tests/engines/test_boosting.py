@@ -229,16 +229,6 @@ def test_the_gap_is_that_of_the_vertices(solved):
 
 @pytest.mark.slow
 @pytest.mark.compiled
-@pytest.mark.parametrize("solved", FIRST, indirect=True)
-def test_rounds_converge_to_the_optimum(solved):
-    _, problem, optimum = solved
-    run = ct.simulate(problem, FW, rounds=20_000, start="zeros")
-    assert -1e-9 <= run.value - optimum <= run.trace["gap"].iloc[-1] + 1e-9
-    assert run.value - optimum < 2e-3 * (run.trace["value"].iloc[0] - optimum)
-
-
-@pytest.mark.slow
-@pytest.mark.compiled
 @pytest.mark.parametrize("clock", ["local", "global"])
 def test_the_mean_over_seeds_keeps_the_bound_of_theorem_1(clock):
     """``E f(t) - f* <= 6 K (C + p0) / t``: for every accuracy, that many wakes are enough.
@@ -263,18 +253,6 @@ def test_the_mean_over_seeds_keeps_the_bound_of_theorem_1(clock):
 
 
 # ---------------------------------------------------------------- agents without ties, baselines
-
-
-@pytest.mark.slow
-@pytest.mark.compiled
-@pytest.mark.parametrize("loss", LOSSES)
-def test_an_agent_without_ties_learns_its_local_model(loss):
-    reference, problem = instance(loss)
-    least, begin = reference.own(4, reference.optimum()[4]), reference.own(4, np.zeros(7))
-    run = ct.simulate(problem, FW, wakes=60_000, start="zeros")
-    assert least - 1e-9 <= reference.own(4, run.theta[4]) <= least + 1e-2 * (begin - least)
-    for models in (problem.local(), problem.solve()):
-        assert reference.own(4, models[4]) == pytest.approx(least, abs=1e-6)
 
 
 def test_the_objective_leaves_out_agents_without_ties_and_the_gap_does_not():
@@ -605,10 +583,6 @@ def test_problems_without_a_ball_are_refused():
         ct.simulate(ct.Problem.personalized(DATA, TRIANGLE), FW, wakes=1, start="zeros")
     with pytest.raises(MismatchError, match="has a kink"):
         ct.simulate(ct.Problem.boosting(DATA, TRIANGLE, base=4, loss="hinge"), FW, wakes=1, start="zeros")
-
-
-def test_the_loss_of_boosting_may_be_given_as_a_rule():
-    assert ct.Problem.boosting(DATA, TRIANGLE, base=4, loss=ct.LogSumExp()).loss == ct.LogSumExp()
 
 
 def test_bits_of_a_step_of_several_classes():

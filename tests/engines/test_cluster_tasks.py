@@ -31,7 +31,7 @@ from sklearn.exceptions import ConvergenceWarning
 import coterie as ct
 from coterie.engines.cluster import _recorded
 from coterie.errors import ClusterError, DataError, ParameterError, StudyError
-from papers import Experiment, experiments, find, reproduce
+from papers import Experiment, experiments, reproduce
 
 LIMIT = 60.0  # seconds after which a task that waits gives up
 TWO = ct.Cluster(shards=2)
@@ -443,14 +443,6 @@ def test_an_interrupted_paper_goes_on_where_it_was(ray, tmp_path, monkeypatch):
     assert diary.read_text().split("\n")[:-1] == ["1 2", "1 3", "1 3", "2 6"]
     assert [row["error"] for row in outcome.rows] == [0.0, 1.0, 2.0, 3.0, 6.0]
     assert os.getpid() not in {row["pid"] for row in outcome.rows}
-
-
-@pytest.mark.slow
-def test_papers_find_what_one_process_finds(ray, tmp_path):
-    (experiment,) = find("propagation-admm-figure-4")
-    alone = reproduce(experiment, tmp_path / "one", quick=True)
-    there = reproduce(experiment, tmp_path / "two", quick=True, engine=TWO)
-    assert there.rows == alone.rows
 
 
 @pytest.mark.slow

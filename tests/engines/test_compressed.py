@@ -292,28 +292,3 @@ def test_letters_that_are_only_late_do_no_harm():
     late = ct.Conditions(latency=2.0, jitter=0.0)
     run = ct.simulate(problem, ct.Compressed("cd", ct.TopK(0.4)), wakes=20_000, conditions=late)
     assert problem.suboptimality(run.theta) <= 1e-9
-
-
-@pytest.mark.slow  # to compile
-def test_personal_parameters_are_neither_sent_nor_counted():
-    """A network whose head stays at home: compositions see the body alone."""
-    from coterie.core.methods.dpsgd import DPSGD
-
-    rng = np.random.default_rng(0)
-    X, y = rng.normal(size=(40, 3)), rng.integers(0, 2, 40)
-    data = ct.AgentData(X, y, agents=np.repeat(np.arange(4), 10))
-    model = ct.TwoLayer(3, 4, 2)
-    graph = ct.Graph(ct.graphs.ring(4).W / 3)
-    problem = ct.Problem.differentiable(data, graph, model, personal=("head",))
-    body, train = 3 * 4 + 4, DPSGD(ct.SGD(0.1, steps=2, batch=5), mixing="weights")
-    start = rng.normal(size=(4, problem.p))
-    plain = ct.simulate(problem, train, rounds=6, seed=0, start=start)
-    assert plain.bytes == 7 * 8 * (16 + 8 * body)
-    for method in (ct.Compressed(train, ct.TopK(1.0)), ct.Robust(train, ct.Clipping(1e9))):
-        run = ct.simulate(problem, method, rounds=6, seed=0, start=start)
-        np.testing.assert_allclose(run.theta, plain.theta, rtol=0, atol=1e-13)
-    short = ct.simulate(problem, ct.Compressed(train, ct.Quantised(3)), rounds=6, seed=0, start=start)
-    assert short.bytes == 8 * (16 + 8 * body) + 6 * 8 * (16 + 8 + -(-3 * body // 8))
-    lied = ct.simulate(problem, ct.Attacked(train, [1], "little"), rounds=6, seed=0, start=start)
-    assert np.all(np.isfinite(lied.theta))
-    assert not np.array_equal(lied.theta[0], plain.theta[0])

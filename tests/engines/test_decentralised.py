@@ -121,30 +121,6 @@ def test_given_weights_are_a_mixing_matrix():
     assert repr(ct.TiedSGD(mixing="weights")) == f"TiedSGD({ct.SGD()!r}, mixing='weights')"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("timed", [False, True], ids=["rounds", "lossy wakes"])
-def test_mixing_follows_a_graph_that_changes(timed):
-    """Weights are those of the graph as it is: averages alone, without steps, agree on one mean again."""
-    task = Linear()
-    still = ct.DPSGD(ct.SGD(1e-12))
-    fewer = task.problem.on(graph=graph().without([2]))
-    if timed:  # greetings are lost, too
-        bad = ct.Conditions(latency=0.5, jitter=1.0, loss=0.4, duplication=0.2)
-        run = ct.simulate(
-            task.problem, still, wakes=900 * N, changes=[(30 * N, fewer)], conditions=bad, start=task.start
-        )
-    else:
-        run = ct.simulate(task.problem, still, rounds=400, changes=[(1, fewer)], start=task.start)
-    others = np.delete(run.theta, 2, axis=0)
-    assert np.ptp(others, axis=0).max() < 1e-8
-    if not timed:  # the one round in which the ends of a tie did not know that the other has fewer neighbours
-        x = metropolis(graph()) @ task.start
-        assert np.abs(others[0] - np.delete(x, 2, axis=0).mean(axis=0)).max() < 0.3
-        again = Synchronous.of(fewer, still, x)
-        again.advance(1, loop.NO_LIMIT)
-        assert_allclose(again.theta, metropolis(fewer.graph) @ x, rtol=0, atol=1e-10)
-
-
 def test_gradient_tracking_is_diging_on_a_regular_graph():
     """Nedic, Olshevsky and Shi (2017), (2a) and (2b), from y(0) = 0, the gradient before the first."""
     ring = ct.graphs.ring(N)
@@ -270,26 +246,6 @@ def test_push_sum_alone_goes_where_letters_go_one_way_and_says_what_breaks_it():
             ct.simulate(task.problem, method, rounds=1)
     with pytest.raises(MismatchError, match=r"add up what it sends, .*lost.*use a method whose letters may be lost"):
         ct.simulate(task.problem, ct.PushSum(), wakes=10, conditions=ct.Conditions(loss=0.1))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("how", [{"rounds": 600}, {"wakes": 600 * N}], ids=["rounds", "wakes"])
-def test_tied_sgd_reaches_the_minimum_of_the_problem(how):
-    """All parameters tied, all rows in a step: whatever the rate, at rest at the exact optimum."""
-    task = Linear()
-    best = task.problem.solve()
-    for local in (ct.SGD(0.3), ct.SGD(0.1, steps=3)):
-        run = ct.simulate(task.problem, ct.TiedSGD(local), start="zeros", **how)
-        assert np.abs(run.theta - best).max() < 1e-9
-    assert np.ptp(best, axis=0).max() > 0.1  # not one model
-
-
-@pytest.mark.slow
-def test_tied_sgd_reaches_it_on_an_awkward_graph():
-    """An agent without rows takes over what its neighbours say, and one without ties trains alone."""
-    problem = ct.testing.hard_problem()
-    run = ct.simulate(problem, ct.TiedSGD(ct.SGD(0.4)), rounds=6000, start="zeros")
-    assert problem.suboptimality(run.theta) <= 1e-9
 
 
 @pytest.mark.slow

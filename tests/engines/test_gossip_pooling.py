@@ -203,16 +203,6 @@ def test_who_leaves_takes_its_rows_along():
 
 
 @pytest.mark.plain
-def test_an_agent_without_ties_keeps_its_model():
-    X, y, owner = rows(4)
-    problem = problem_of(X, y, owner, ct.graphs.empty(4))
-    run = ct.simulate(problem, ct.GossipPooling(), wakes=40, seed=0)
-    assert np.array_equal(run.theta, problem.local())
-    assert run.letters == 0
-    assert np.isnan(run.population.mean[3]).all()  # nobody it knows has rows
-
-
-@pytest.mark.plain
 def test_absurd_letters_change_nothing():
     X, y, owner = rows(4)
     peer = peers_of(problem_of(X, y, owner, ct.graphs.ring(4)))[0]

@@ -287,22 +287,6 @@ def test_a_graph_to_begin_with_counts():
     assert run.graph.n_edges == best.n_edges < 45
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("conditions", [None, ct.Conditions(latency=0.5, loss=0.1)], ids=["at once", "late"])
-def test_a_run_does_not_depend_on_who_looks(conditions):
-    rng = np.random.default_rng(9)
-    theta, losses = rng.normal(size=(30, 2)), rng.normal(size=30)
-    runs = [
-        ct.learn_graph(theta, losses, wakes=700, seed=11, every=every, conditions=conditions) for every in (None, 1, 7)
-    ]
-    for other in runs[1:]:
-        assert np.array_equal(runs[0].graph.W.toarray(), other.graph.W.toarray())
-        assert np.array_equal(runs[0].tally, other.tally)
-        assert runs[0].value == other.value
-    different = ct.learn_graph(theta, losses, wakes=700, seed=12, conditions=conditions)
-    assert not np.array_equal(runs[0].graph.W.toarray(), different.graph.W.toarray())
-
-
 # -- what is refused --------------------------------------------------------------------------------------------------
 
 
@@ -429,20 +413,3 @@ def test_the_rate_of_theorem_2(step):
     assert start - best > 1.0
     assert np.all(above >= -1e-9)
     assert np.all(above <= bound)
-
-
-def test_more_ties_with_a_larger_lam():
-    rng = np.random.default_rng(12)
-    models, losses = rng.normal(size=(40, 2)), np.zeros(40)
-    edges = [ct.learn_graph(models, losses, lam=lam).graph.n_edges for lam in (0.01, 0.1, 1.0, 10.0)]
-    assert np.all(np.diff(edges) > 0)
-    assert edges[0] >= 20  # nobody is alone
-
-
-@pytest.mark.slow
-def test_without_a_membership_list_the_same_graph_is_found():
-    rng = np.random.default_rng(13)
-    models, losses = rng.normal(size=(30, 2)), 0.1 * rng.normal(size=30)
-    best = ct.exact_graph(models, losses)
-    run = ct.learn_graph(models, losses, kappa=3, sampling=ct.Shuffle(8, 4), wakes=12_000)
-    assert abs(run.graph.W - best.W).max() < 1e-6

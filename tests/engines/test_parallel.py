@@ -10,12 +10,11 @@ import coterie as ct
 from coterie.core import loop
 from coterie.core.compile import PLAIN
 from coterie.core.levels import arrange
-from coterie.core.world import VACANT, Heard, stored_once
+from coterie.core.world import VACANT, stored_once
 from coterie.engines import parallel
 from coterie.engines.drivers import Immediate
 from coterie.engines.worlds import world_of
 from coterie.errors import MismatchError, ParameterError
-from coterie.testing import hard_problem
 
 GRAPHS = {
     "ring": ct.graphs.ring(40),
@@ -104,15 +103,6 @@ def test_given_events_and_changes_run_in_parallel():
         same(ct.simulate(problem, name, **options, n_jobs=1), ct.simulate(problem, name, **options, n_jobs=3))
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("fine")
-def test_every_wake_of_a_private_method_is_one_of_those_planned():
-    problem = problem_on("cd", GRAPHS["ring"])
-    runs = [ct.simulate(problem, METHODS["private cd"], seed=2, n_jobs=jobs) for jobs in (1, 3)]
-    same(*runs)
-    assert runs[1].wakes == 6 * problem.n
-
-
 def levels_by_definition(graph, order, partners):
     """One more than the largest level of an earlier wake that touches the same: looked for in all of them."""
     level = []
@@ -188,30 +178,6 @@ def test_lock_free_runs_converge_and_say_what_they_cannot_do():
         ct.simulate(problem, "cd", wakes=1, conditions=ct.Conditions(loss=0.1), lock_free=True)
     with pytest.raises(ParameterError, match="n_jobs=0"):
         ct.simulate(problem, "cd", wakes=1, n_jobs=0)
-
-
-@pytest.mark.parametrize(
-    ("name", "storage"),
-    [("cd", "dense"), ("cd", "sparse"), ("private cd", "dense"), ("private propagation", "dense")],
-)
-@pytest.mark.every_case
-def test_letters_stored_once_are_those_of_every_neighbour(name, storage):
-    method = {**METHODS, "private propagation": ct.Private("propagation", epsilon=1.0, delta=1e-5)}[name]
-    method = ct.CoordinateDescent() if method == "cd" else method
-    losses = [ct.Logistic(), ct.Squared()] if (name, storage) == ("cd", "dense") else [ct.Logistic()]
-    for problem in [hard_problem(storage=storage, loss=loss) for loss in losses]:
-        start = np.random.default_rng(0).normal(size=(problem.n, problem.p))
-        # A run with changes copies letters along ties; one without stores them once.
-        drivers = [Immediate.of(problem, method, start, 0, changing=changes) for changes in (False, True)]
-        assert isinstance(drivers[0].tie.copy, Heard)
-        assert isinstance(drivers[1].tie.copy, np.ndarray)
-        for driver in drivers:
-            driver.advance(300, loop.NO_LIMIT)
-        once, copied = drivers
-        assert np.array_equal(once.theta, copied.theta)
-        assert np.array_equal(once.final, copied.final)
-        assert np.array_equal(once.tie.copy, copied.tie.copy)
-        assert np.array_equal(once.account, copied.account)
 
 
 def test_letters_stored_once_take_no_room_along_ties():

@@ -87,31 +87,6 @@ def test_methods_that_train_leave_out_the_absent():
         np.random.SeedSequence(0).spawn(2)[1]))))  # fmt: skip
 
 
-@pytest.mark.slow  # to compile
-def test_models_in_python_train_together_with_those_who_are_there():
-    """With a defence around it, and by the compiled rounds of the same linear model."""
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(50, 3))
-    y = X @ rng.normal(size=3) + 0.1 * rng.normal(size=50)
-    data = ct.AgentData(X, y, agents=np.repeat(np.arange(5), 10))
-    graph = ct.Graph(ct.graphs.ring(5).W / 3)
-    function = ct.Function(
-        3,
-        lambda theta, X, y: 0.5 * np.mean((X @ theta - y) ** 2),
-        lambda theta, X, y: X.T @ (X @ theta - y) / len(y),
-    )
-    method = ct.Robust(ct.Compressed(DPSGD(ct.SGD(0.05, steps=2)), ct.TopK(2)), ct.Clipping(0.5))
-    conditions, runs = ct.Conditions(participation=0.5, always=[1]), []
-    for problem in (
-        ct.Problem.differentiable(data, graph, function),
-        ct.Problem.separate(data, graph, loss="squared"),
-    ):
-        runs.append(ct.simulate(problem, method, rounds=20, seed=3, start="zeros", conditions=conditions))
-    np.testing.assert_allclose(runs[0].theta, runs[1].theta, rtol=0, atol=1e-12)
-    assert runs[0].wakes == runs[1].wakes < 20 * 5
-    assert runs[0].bytes == runs[1].bytes
-
-
 @pytest.mark.slow
 def test_by_clocks_it_reaches_the_same_optimum_later():
     given = problem()

@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 import coterie as ct
-from coterie.errors import ClusterError, DataError, MismatchError, ParameterError
+from coterie.errors import DataError, MismatchError, ParameterError
 
 TWO = ct.Cluster(shards=2, cpus=0.5)
 SHOPS = tuple(f"shop {k:02d}" for k in range(30))
@@ -265,27 +265,6 @@ def test_a_dead_workers_agents_go_to_those_left(tmp_path, caplog):
     loads = [len(pids(tmp_path, shop)) for shop in SHOPS]
     assert set(loads) == {1, 2}  # only those of the dead worker were loaded again
     assert len({pid for shop in SHOPS for pid in pids(tmp_path, shop)}) == 2
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("ray")
-def test_the_death_of_workers_of_a_classifier_changes_little(tmp_path):
-    """Deviations are found again by steps of their own: those that led there before do not count."""
-    told = []
-    three = ct.Cluster(shards=3, cpus=0.5)
-    model = ct.CollaborativeClassifier(engine=three)
-    model.fit(noted(tmp_path, "open"), "open", progress=kill_at({3, 9}, tmp_path, told))
-    assert len({pid for shop in SHOPS for pid in pids(tmp_path, shop)}) == 3
-    same(model, here("open"), tol=1e-4)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("ray")
-def test_when_all_workers_are_dead_the_fit_ends(tmp_path):
-    with pytest.raises(ClusterError, match="all workers died"):
-        ct.CollaborativeRegressor(engine=ct.Cluster(shards=1, cpus=0.5)).fit(
-            noted(tmp_path, "sales"), "sales", progress=kill_at({3}, tmp_path, [])
-        )
 
 
 # -- what is refused, before any cluster is looked for ----------------------------------------------------------------

@@ -153,10 +153,3 @@ def test_classes_end_near_to_where_they_would_have():
 def test_when_nobody_is_left_the_fit_ends():
     with pytest.raises(ClusterError, match=r"all workers died; the last of them held 24 agents"):
         learned(World({40}), count=1)
-
-
-def test_a_death_is_told_as_it_happens(caplog):
-    with caplog.at_level(logging.WARNING, "coterie"):
-        learned(World({40}))
-    assert "a worker died: " in caplog.text
-    assert "its 8 agents go to the 2 left" in caplog.text

@@ -14,6 +14,7 @@ from by_hand import (
     LONELY,
     LOSSES,
     SILENT,
+    Copies,
     Multipliers,
     N,
     P,
@@ -21,10 +22,7 @@ from by_hand import (
     Setting,
     assert_optimal,
     descent,
-    djam_step,
     example,
-    gossip,
-    jacobi,
     weights,
 )
 from scipy import sparse, stats
@@ -49,19 +47,10 @@ ADMM = ct.CollaborativeADMM
 SELDOM = ("smooth-hinge", "huber", "location-huber")
 
 
-#: Two ways of ADMM do for the default run: they share all but one step.
-LONG = {"admm-auto-rounds", "admm-fixed", "admm-fixed-rounds", "admm-steps"}
-
-
-def case(objective, loss, *before, often=LOSSES):
-    variant = any(word in name for name in before for word in ("steps", "rounds"))
-    seldom = loss in SELDOM or loss not in often or (variant and loss != "logistic") or LONG.intersection(before)
-    marks = pytest.mark.slow if seldom else ()
-    return pytest.param(*before, objective, loss, id="-".join([*before, objective, loss]), marks=marks)
-
-
 def over(pairs, often=LOSSES):
-    return pytest.mark.parametrize(("objective", "loss"), [case(*pair, often=often) for pair in pairs])
+    seldom = {pair for pair in pairs if pair[1] in SELDOM or pair[1] not in often}
+    cases = [pytest.param(*pair, marks=pytest.mark.slow if pair in seldom else ()) for pair in pairs]
+    return pytest.mark.parametrize(("objective", "loss"), cases)
 
 
 def beginning(setting, seed):
@@ -100,6 +89,15 @@ def assert_account(run, edges, exchanges, each):
     assert run.bytes == 2 * edges * letter_size(P) + 2 * exchanges * letter_size(each * P // 2)
 
 
+def replays_gossip(objective, loss, method, reference, each):
+    """A run of exchanges is that of the reference, event by event, and so is its account."""
+    problem, setting = example(objective, loss)
+    start, events = beginning(setting, 1), meetings(setting.W, 80, 2)
+    run, found = followed(problem, method, events=events, start=start)
+    assert_same(found, np.array([start, *reference(setting, start).gossip(events)]), loss)
+    assert_account(run, problem.graph.n_edges, np.count_nonzero(events[:, 1] >= 0), each)
+
+
 # ---------------------------------------------------------------- model propagation
 
 
@@ -132,16 +130,6 @@ def mp_step(setting, copies, i, alpha=0.6):
     return (alpha * mean + (1 - alpha) * c * setting.f[i].X[0]) / (alpha + (1 - alpha) * c)
 
 
-@pytest.mark.parametrize("method", [MP, DJAM], ids=["mp", "djam"])
-def test_mp_gossip(method):
-    """MP (6), and DJAM on the same problem."""
-    problem, setting = example("propagation", "location")
-    start, events = beginning(setting, 1), meetings(setting.W, 100, 2)
-    run, found = followed(problem, method, events=events, start=start)
-    assert_same(found, gossip(setting, mp_step, start, events))
-    assert_account(run, problem.graph.n_edges, np.count_nonzero(events[:, 1] >= 0), 2)
-
-
 def test_mp_synchronous():
     """MP (5), in matrices."""
     problem, setting = example("propagation", "location")
@@ -166,20 +154,28 @@ def test_mp_on_other_objectives(objective, loss):
     """Several points, or none, and a ridge: the minimiser over a block is still a mean."""
     problem, setting = example(objective, loss)
     start, events = beginning(setting, 5), meetings(setting.W, 60, 6)
-    assert_same(followed(problem, MP, events=events, start=start)[1], gossip(setting, djam_step, start, events))
-    assert_same(followed(problem, MP, rounds=12, start=start)[1], jacobi(setting, djam_step, start, 12))
+    for length, expected in (
+        ({"events": events}, Copies(setting, start).gossip(events)),
+        ({"rounds": 12}, Copies(setting, start).rounds(12)),
+    ):
+        assert_same(followed(problem, MP, start=start, **length)[1], np.array([start, *expected]))
 
 
 # ---------------------------------------------------------------- DJAM
 
 
+MODELS = functools.partial(Copies, step=mp_step)
+
+
+@pytest.mark.parametrize("method", [MP, DJAM], ids=["mp", "djam"])
+def test_mp_gossip(method):
+    """MP (6), and DJAM on the same problem."""
+    replays_gossip("propagation", "location", method, MODELS, 2)
+
+
 @over(PAIRS)
 def test_djam(objective, loss):
-    problem, setting = example(objective, loss)
-    start, events = beginning(setting, 7), meetings(setting.W, 80, 8)
-    run, found = followed(problem, DJAM, events=events, start=start)
-    assert_same(found, gossip(setting, djam_step, start, events), loss)
-    assert_account(run, problem.graph.n_edges, np.count_nonzero(events[:, 1] >= 0), 2)
+    replays_gossip(objective, loss, DJAM, Copies, 2)
 
 
 # ---------------------------------------------------------------- ADMM
@@ -191,11 +187,7 @@ PENALTIES = pytest.mark.parametrize("rho", [0.3, 2.0])
 @PENALTIES
 @over(PAIRS)
 def test_admm_gossip(objective, loss, rho):
-    problem, setting = example(objective, loss)
-    start, events = beginning(setting, 9), meetings(setting.W, 80, 10)
-    run, found = followed(problem, ADMM(rho), events=events, start=start)
-    assert_same(found, np.array([start, *Multipliers(setting, start, rho).gossip(events)]), loss)
-    assert_account(run, problem.graph.n_edges, np.count_nonzero(events[:, 1] >= 0), 8)
+    replays_gossip(objective, loss, ADMM(rho), functools.partial(Multipliers, rho=rho), 8)
 
 
 @pytest.mark.plain
@@ -214,11 +206,7 @@ def test_admm_synchronous(objective, loss, rho):
 @over(SMOOTH, often=("logistic",))
 def test_admm_with_gradient_steps(objective, loss):
     """Ten of them on the primal problem without the T_i^j, from the last model, as in CD's comparison."""
-    problem, setting = example(objective, loss)
-    start, events = beginning(setting, 12), meetings(setting.W, 80, 13)
-    run, found = followed(problem, ADMM(0.3, steps=10), events=events, start=start)
-    assert_same(found, np.array([start, *Multipliers(setting, start, 0.3, steps=10).gossip(events)]))
-    assert_account(run, problem.graph.n_edges, np.count_nonzero(events[:, 1] >= 0), 8)
+    replays_gossip(objective, loss, ADMM(0.3, steps=10), functools.partial(Multipliers, rho=0.3, steps=10), 8)
 
 
 # ---------------------------------------------------------------- coordinate descent
@@ -236,50 +224,6 @@ def test_coordinate_descent(objective, loss):
 
 
 # ---------------------------------------------------------------- convergence
-
-
-def reaches_the_optimum(problem, method, unit, pace):
-    """Run longer and longer, in all at most 21 times ``pace``; each time from the start."""
-    for longer in (1, 4, 16):
-        theta = ct.simulate(problem, method, seed=18, **{unit: longer * pace}).theta
-        try:
-            assert_optimal(problem, theta)
-            break
-        except AssertionError:
-            if longer == 16:
-                raise
-
-
-CONVERGING = {
-    "cd": (CD, "wakes", SMOOTH),
-    "djam": (DJAM, "wakes", PAIRS),
-    "mp": (MP, "wakes", [pair for pair in PAIRS if pair[1] == "location"]),
-    "mp-rounds": (MP, "rounds", [pair for pair in PAIRS if pair[1] == "location"]),
-    "admm-auto": (ADMM(), "wakes", PAIRS),
-    "admm-auto-rounds": (ADMM(), "rounds", PAIRS),
-    "admm-fixed": (ADMM(0.5), "wakes", PAIRS),
-    "admm-fixed-rounds": (ADMM(0.5), "rounds", PAIRS),
-    "admm-steps": (ADMM(0.5, steps=10), "wakes", SMOOTH),
-    "admm-auto-steps": (ADMM(steps=10), "wakes", SMOOTH),
-}
-
-
-@pytest.mark.parametrize(
-    ("name", "objective", "loss"),
-    [case(*pair, name) for name, (_, _, pairs) in CONVERGING.items() for pair in pairs],
-)
-def test_reaches_the_optimum(name, objective, loss):
-    method, unit, _ = CONVERGING[name]
-    problem, _ = example(objective, loss)
-    reaches_the_optimum(problem, method, unit, 3000 if unit == "wakes" else 1000)
-
-
-@pytest.mark.compiled
-def test_the_lonely_agent_finds_its_own_model_from_afar():
-    problem, setting = example("personalized", "logistic")
-    for method in (CD, DJAM, ADMM(0.5), ADMM()):
-        run = ct.simulate(problem, method, wakes=3000, start=np.full((N, P), 2.0), seed=19)
-        np.testing.assert_allclose(run.theta[LONELY], setting.alone(LONELY), rtol=0, atol=1e-8)
 
 
 @functools.cache
@@ -752,45 +696,36 @@ def new_ties(before, after):
     return np.count_nonzero(np.triu((after > 0) & (before == 0)))
 
 
-@pytest.mark.parametrize("method", [MP, DJAM], ids=["mp", "djam"])
-def test_copies_of_kept_neighbours_survive_a_change(method):
-    """MP (6) through removed, added and changed ties and other models, event by event."""
-    stages, length = changing(), 40
+@pytest.mark.parametrize(
+    ("method", "reference", "each", "unit"),
+    [
+        (MP, MODELS, 2, "events"),
+        (DJAM, MODELS, 2, "events"),
+        (ADMM(0.7), functools.partial(Multipliers, rho=0.7), 8, "events"),
+        (MP, MODELS, 2, "rounds"),
+        (ADMM(0.7), functools.partial(Multipliers, rho=0.7), 8, "rounds"),
+    ],
+    ids=["mp", "djam", "admm", "mp-rounds", "admm-rounds"],
+)
+def test_what_is_known_of_kept_neighbours_survives_a_change(method, reference, each, unit):
+    """Through removed, added and changed ties and other models, step by step."""
+    stages, length = changing(), 40 if unit == "events" else 8
     start = beginning(stages[0][1], 34)
-    theta, copies, expected, events = start.copy(), {}, [start], []
-    for k, (_, setting) in enumerate(stages):
-        copies = setting.copies(theta, copies)
-        for i, j in meetings(setting.W, length, 35 + k):
-            events.append((i, j))
-            if j >= 0:
-                copies[i][j], copies[j][i] = theta[j].copy(), theta[i].copy()
-                theta[[i, j]] = [mp_step(setting, copies[i], i), mp_step(setting, copies[j], j)]
-            expected.append(theta.copy())
+    replayed, expected, events, exchanges = reference(stages[0][1], start), [start], [], 0
+    for k, (problem, setting) in enumerate(stages):
+        replayed.change(setting)
+        events.extend(meetings(setting.W, length, 35 + k))
+        expected.extend(replayed.gossip(events[-length:]) if unit == "events" else replayed.rounds(length))
+        exchanges += length * problem.graph.n_edges
     changes = [(length * k, problem) for k, (problem, _) in enumerate(stages) if k]
-    run, found = followed(stages[0][0], method, events=events, start=start, changes=changes)
+    how = {"events": events} if unit == "events" else {"rounds": length * len(stages)}
+    run, found = followed(stages[0][0], method, start=start, changes=changes, **how)
     assert_same(found, np.array(expected))
     assert run.problem is stages[-1][0]
     greetings = sum(2 * new_ties(a.W, b.W) for (_, a), (_, b) in itertools.pairwise(stages))
     assert greetings >= 2 * 3
-    first = stages[0][0].graph.n_edges
-    assert run.vectors == 2 * first + greetings + 2 * sum(j >= 0 for _, j in events)
-
-
-def test_multipliers_of_kept_neighbours_survive_a_change():
-    """CL-ADMM the same way."""
-    stages, length, rho = changing(), 40, 0.7
-    start, expected, events = beginning(stages[0][1], 36), [], []
-    admm = Multipliers(stages[0][1], start, rho)
-    for k, (_, setting) in enumerate(stages):
-        admm.change(setting)
-        events.append(meetings(setting.W, length, 37 + k))
-        expected.extend(admm.gossip(events[-1]))
-    changes = [(length * k, problem) for k, (problem, _) in enumerate(stages) if k]
-    events = np.concatenate(events)
-    run, found = followed(stages[0][0], ADMM(rho), events=events, start=start, changes=changes)
-    assert_same(found, np.array([start, *expected]))
-    greetings = sum(2 * new_ties(a.W, b.W) for (_, a), (_, b) in itertools.pairwise(stages))
-    assert run.vectors == 2 * stages[0][0].graph.n_edges + greetings + 8 * np.count_nonzero(events[:, 1] >= 0)
+    exchanges = sum(j >= 0 for _, j in events) if unit == "events" else exchanges
+    assert run.vectors == 2 * stages[0][0].graph.n_edges + greetings + each * exchanges
 
 
 def test_rows_that_arrive_are_learned_from():
@@ -834,57 +769,6 @@ def test_a_change_to_the_same_problem_changes_nothing():
         run = ct.simulate(problem, method, wakes=100, seed=42, changes=[(30, problem), (30, problem), (100, problem)])
         np.testing.assert_allclose(run.theta, plain.theta, rtol=0, atol=1e-12)
         assert run.vectors == plain.vectors
-
-
-def test_synchronous_rounds_through_changes():
-    """MP (5) with other matrices from the change on."""
-    stages, length = changing(), 8
-    start = beginning(stages[0][1], 43)
-    expected = [start]
-    for _, setting in stages:
-        expected.extend(jacobi(setting, mp_step, expected[-1], length)[1:])
-    changes = [(length * k, problem) for k, (problem, _) in enumerate(stages) if k]
-    run, found = followed(stages[0][0], MP, rounds=length * len(stages), start=start, changes=changes)
-    assert_same(found, np.array(expected))
-    greetings = sum(2 * new_ties(a.W, b.W) for (_, a), (_, b) in itertools.pairwise(stages))
-    rounds = sum(length * 2 * problem.graph.n_edges for problem, _ in stages)
-    assert run.vectors == 2 * stages[0][0].graph.n_edges + greetings + rounds
-
-
-def test_admm_rounds_through_changes():
-    stages, length, rho = changing(), 8, 0.7
-    start = beginning(stages[0][1], 44)
-    admm, expected = Multipliers(stages[0][1], start, rho), [start]
-    for _, setting in stages:
-        admm.change(setting)
-        expected.extend(admm.rounds(length))
-    changes = [(length * k, problem) for k, (problem, _) in enumerate(stages) if k]
-    _, found = followed(stages[0][0], ADMM(rho), rounds=length * len(stages), start=start, changes=changes)
-    assert_same(found, np.array(expected))
-
-
-LATE = ct.Conditions(latency=0.8, loss=0.1, duplication=0.1)
-
-
-@pytest.mark.parametrize(
-    ("method", "conditions"),
-    [
-        pytest.param(MP, None, id="mp-at once"),
-        pytest.param(MP, LATE, id="mp-late", marks=pytest.mark.slow),
-        pytest.param(CD, None, id="cd-at once", marks=pytest.mark.slow),
-        pytest.param(CD, LATE, id="cd-late"),
-        pytest.param(ADMM(), None, id="admm-at once", marks=pytest.mark.slow),
-        pytest.param(ADMM(), LATE, id="admm-late", marks=pytest.mark.slow),
-    ],
-)
-def test_the_last_problem_is_solved(method, conditions):
-    stages = [problem for problem, _ in changing()]
-    left = stages[-1].on(graph=stages[-1].graph.without([2]))
-    changes = [(200, stages[1]), (400, left), (600, stages[2]), (800, stages[3]), (1000, left)]
-    run = ct.simulate(stages[0], method, wakes=12_000, seed=45, changes=changes, conditions=conditions)
-    assert run.problem is left
-    assert_optimal(left, run.theta)
-    np.testing.assert_allclose(run.theta, left.solve(), rtol=0, atol=1e-6)  # also those without ties
 
 
 def test_changes_in_other_units():

@@ -40,8 +40,6 @@ ALL = [method for methods in METHODS.values() for method in methods]
 
 
 NETWORK = ct.TwoLayer(4, 3, 3)
-#: The same in Python.
-FUNCTION = ct.Function(NETWORK.size, *federated.network(3, 3), initial=NETWORK.initial(), parts=NETWORK.parts)
 
 
 def clients(labels, p=4, seed=0):
@@ -103,32 +101,6 @@ def test_one_step_of_all_is_gradient_descent_on_the_mean_loss():
         theta = theta - 0.5 * (federated.logistic_gradient(theta, X, y) + 2 * 0.05 * theta)
     run = ct.simulate(problem, ct.FedAvg(ct.SGD(0.5)), rounds=10, start="zeros")
     assert_allclose(run.theta, np.tile(theta, (6, 1)), rtol=0, atol=1e-12)
-
-
-@pytest.mark.plain
-def test_fedprox_without_a_pull_and_ifca_of_one_cluster_are_fedavg():
-    problem = linear()
-    start = start_of(problem)
-
-    def run(method):
-        return ct.simulate(problem, method, rounds=5, seed=2, start=start).theta
-
-    local = ct.SGD(0.3, steps=3)  # all rows: the methods take their dice in different places
-    plain = run(ct.FedAvg(local, clients=2))
-    assert np.array_equal(run(ct.FedProx(local, clients=2, mu=0.0)), plain)
-    assert np.array_equal(run(ct.IFCA(local, clients=2, by_rows=True, clusters=1, spread=0.0)), plain)
-
-
-@pytest.mark.parametrize("method", ALL)
-@pytest.mark.every_case
-@pytest.mark.plain
-def test_models_in_python_learn_the_same(method):
-    start = start_of(small_network())
-    one, other = (
-        ct.simulate(small_network(model), method, rounds=5, seed=4, start=start) for model in (NETWORK, FUNCTION)
-    )
-    assert_allclose(one.theta, other.theta, rtol=0, atol=1e-10)
-    assert (one.letters, one.bytes) == (other.letters, other.bytes)
 
 
 # -- letters -----------------------------------------------------------------------------------------------------------

@@ -221,14 +221,6 @@ def test_a_bulletin_given_to_one_peer_reaches_all():
     assert not any(node.mail.gate.refused.total() for node in group.nodes.values())
 
 
-def test_who_was_away_is_brought_it():
-    group = SmallGroup()
-    group.start(0, 1, 2)
-    given(group, 0, notice())
-    group.start(3)
-    group.run_until(lambda: held(group.nodes[3]) == {("notice", "all"): 1}, 120.0)
-
-
 def test_a_lost_packet_comes_again_and_two_halves_become_a_whole():
     group = SmallGroup().start()
     for i in (0, 2):
@@ -266,14 +258,6 @@ def test_what_is_refused_is_counted_and_not_passed_on(signed, reason):
     assert len(group.mail) == mail
     assert held(group.nodes[0]) == {("notice", "all"): 5}
     assert "from 1" in group.nodes[0].mail.last_refusal
-
-
-def test_a_replayed_packet_is_refused_as_any_other():
-    group = SmallGroup().start()
-    data = group.packet(1, 0, BULLETIN, bundle(notice()))
-    group.nodes[0].receive(group.now, 1, data)
-    group.nodes[0].receive(group.now, 1, data)
-    assert group.nodes[0].mail.gate.refused["replay"] == 1
 
 
 def test_too_long_and_not_a_bundle():

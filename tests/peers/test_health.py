@@ -148,16 +148,6 @@ def test_records_expire_everywhere_and_do_not_come_back(monkeypatch):
     assert 0 not in group.nodes[5].health._known
 
 
-def test_a_restarted_member_is_known_by_its_new_boot():
-    group = line_of_six().run(300.0)
-    group.crash(1)
-    begin(group, 1, wakes=7)
-    group.run(300.0)
-    assert seen_by(group, 5)[1]["wakes"] == 7
-    assert seen_by(group, 5)[1]["start"] == 2
-    assert set(seen_by(group, 1)) == set(range(6))
-
-
 def test_who_has_lost_its_state_is_heard_again():
     group = line_of_six().run(300.0)
     for _ in range(3):  # it has been started often

@@ -288,20 +288,3 @@ def test_damaged_keys_are_named(tmp_path):
         (tmp_path / name).touch(0o600)
         (tmp_path / name).write_bytes(good)
     identity.Identity.load(tmp_path)
-
-
-def test_moving(tmp_path):
-    made = identity.Identity.make(tmp_path, "ann")
-    made.move("192.0.2.7:7447")
-    again = identity.Identity.load(tmp_path)
-    assert (again.listen, again.public) == ("192.0.2.7:7447", made.public)
-    with pytest.raises(ParameterError, match="listen="):
-        made.move("nowhere")
-
-
-def test_certificates_survive_their_files():
-    ca_key, ca = identity.make_ca("coterie test")
-    certificate = certified(ca_key, ca)[1]
-    assert identity.read_certificate(identity.certificate_pem(certificate)) == certificate
-    with pytest.raises(DataError, match="cannot be read"):
-        identity.read_certificate(identity.certificate_pem(certificate)[:-60])

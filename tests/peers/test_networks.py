@@ -86,23 +86,6 @@ def simulated(group):
 # -- the model ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("outputs", [1, 2, 3])
-def test_gradients_are_slopes_of_values(outputs):
-    """Those of NumPy, by which peers learn: central differences, on rows that are drawn with repetition, too."""
-    rng = np.random.default_rng(outputs)
-    model = ct.TwoLayer(3, 4, outputs)
-    y = rng.normal(size=20) if outputs == 1 else rng.integers(0, outputs, 20)
-    data = ct.AgentData(rng.normal(size=(20, 3)), y, agents=np.arange(20) % 2)
-    problem = ct.Problem.differentiable(data, ct.graphs.complete(2), model, coupling=0.0, confidence=None)
-    theta = np.array([model.initial(0), model.initial(1)])
-    gradient, found = problem.gradient(theta), np.zeros_like(theta)
-    for i, k in np.ndindex(theta.shape):
-        step = np.zeros_like(theta)
-        step[i, k] = 1e-5
-        found[i, k] = (problem.value(theta + step) - problem.value(theta - step)) / 2e-5
-    np.testing.assert_allclose(gradient, found, atol=1e-8)
-
-
 # -- letters -----------------------------------------------------------------------------------------------------------
 
 

@@ -8,7 +8,7 @@ import pytest
 from club import Club
 from typed import said
 
-from coterie.errors import DataError, IdentityError, ParameterError
+from coterie.errors import DataError, IdentityError
 from coterie.peers.app.metrics import Log
 from coterie.peers.group import bulletins, groups
 from coterie.peers.group.bulletins import CERTIFICATE, PACKAGE, Bulletin, read_bulletin, sign_bulletin, signed_in
@@ -118,14 +118,6 @@ def test_an_authority_that_ends_itself(club):
     assert renew(club.group, now=when).renewed == ["ann", "bob", "cat"]
     done = renew(club.group, now=when)
     assert (done.renewed, done.capped) == ([], ["ann", "bob", "cat"])  # not again and again
-
-
-def test_a_certificate_that_no_letter_can_carry(tmp_path):
-    club = Club(tmp_path, letter_bytes=1000)
-    assert len(renew(club.group, 900, 900).renewed) == 3  # they are short enough
-    office = groups.load_group(club.group)
-    with pytest.raises(ParameterError, match="the certificate of ann takes"):
-        sign_bulletin(Bulletin(CERTIFICATE, "ann", 1, bytes(1000)), office.steward, 734, "the certificate of ann")
 
 
 def test_the_commands(club):

@@ -20,12 +20,12 @@ from coterie.core.losses import LOSSES
 from coterie.errors import DataError, ParameterError
 from coterie.peers.app.metrics import Log
 from coterie.peers.app.status import status_of
-from coterie.peers.group.charter import Curves, Encoding, charter_json, make_charter, read_charter
+from coterie.peers.group.charter import Encoding, charter_json, make_charter, read_charter
 from coterie.peers.group.declare import declared, from_model
 from coterie.peers.group.scales import combined, write_scale
 from coterie.peers.model.alone import alone
-from coterie.peers.model.cells import label_of, read_cells
-from coterie.peers.model.encoding import columns_of_cells, rows_of_cells
+from coterie.peers.model.cells import label_of
+from coterie.peers.model.encoding import rows_of_cells
 from coterie.peers.model.model import Model, predict_file, predicted, read_model
 from coterie.peers.model.scores import model_of, scores, served_by, worse
 from coterie.peers.model.tables import kept_aside, read_rows, rows_of, work_of, work_of_table
@@ -802,18 +802,3 @@ def test_private_scales_are_near_and_are_said_once(tmp_path):
     assert told["spread"] == pytest.approx([10.0, 100.0], rel=0.5)
     with pytest.raises(ParameterError, match="has spent 1 on its scales already"):
         write_scale(tmp_path, data, ranges, 1.0)
-
-
-def test_charters_of_columns_and_curves_are_of_plain_types():
-    agreed = charter(
-        columns=Encoding(
-            kinds=["number", "text"], fills=[1.0, None], source=[0, 1], parts=[("value", None), ("level", "a")]
-        ),
-        design=Curves(mean=[0.0] * 4, scale=[1.0] * 4, knots=[(0, [-2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0])]),
-    )
-    assert agreed.width == 5
-    cells = {"age": ["0.5", "-7", "9"], "dose": ["a", "b", None]}
-    X = columns_of_cells(agreed, cells, "here", np.array([1.0, np.nan]))
-    assert X.shape == (3, 5)
-    assert X[:, 0].tolist() == [1.0, 0.0, 0.0]
-    assert read_cells(pd.DataFrame({"a": [1.0, np.nan]})) == {"a": [1.0, None]}

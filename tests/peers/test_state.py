@@ -12,13 +12,11 @@ import numpy as np
 import pytest
 from small_group import WORDS, MemoryStore, P, SmallGroup
 
-from coterie.core.loop import ANEW
 from coterie.core.methods import METHODS
-from coterie.engines.peer import Peer
 from coterie.engines.wire import encode
 from coterie.errors import StateError
 from coterie.peers.group.charter import TRAINING
-from coterie.peers.model.work import method_of, world_of_one
+from coterie.peers.model.work import method_of
 from coterie.peers.node import state as states
 from coterie.peers.wire.packet import read_packet
 from coterie.privacy import Ledger
@@ -93,17 +91,6 @@ def test_whose_state_it_is():
     ):
         with pytest.raises(StateError, match=message):
             begin(**other)
-
-
-@pytest.mark.parametrize("other", ["admm", "boosting", "learned"])
-def test_a_state_of_another_method_is_refused(other):
-    """Even if the charter were the same: what a method keeps has names and shapes."""
-    group = SmallGroup("cd").start()
-    record = states.read_record(group.nodes[0].record())
-    stranger = SmallGroup(other)
-    peer = Peer(stranger.method, world_of_one(stranger.work[0], 0, {1: 1.0}, 4, 20), stranger.work[0].theta)
-    with pytest.raises(StateError):
-        states.restored(peer, record.arrays)
 
 
 # -- files -------------------------------------------------------------------------------------------------------------
@@ -222,37 +209,6 @@ def test_a_damaged_file_is_refused_and_kept(tmp_path):
 
 
 # -- a restart ---------------------------------------------------------------------------------------------------------
-
-
-def arrays_of(peer):
-    world = {name: getattr(peer.world, name) for name in ("peer", "weight", "choice")}
-    return dict([*states.fields(peer.own, "own"), *states.fields(peer.tie, "tie"), *states.fields(world, "world")])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("words", WORDS)
-def test_a_restored_peer_is_the_one_that_was_saved(words):
-    group = SmallGroup(words).start().run(15.0)
-    node = group.nodes[0]
-    node._save()
-    before = {name: array.copy() for name, array in arrays_of(node.peer).items()}
-    again = group.make(0)
-    after = arrays_of(again.peer)
-    used = {k for k, j in enumerate(before["world.peer"]) if j != -1}
-    assert set(before) == set(after)
-    for name, array in before.items():
-        assert array.dtype == after[name].dtype
-        if name.startswith(("tie.", "world.")):  # empty slots hold nothing
-            mine = {int(before["world.peer"][k]): array[k] for k in used}
-            theirs = {int(j): after[name][k] for k, j in enumerate(after["world.peer"]) if j != -1}
-            assert mine.keys() == theirs.keys()
-            assert all(np.array_equal(mine[j], theirs[j]) for j in mine), name
-        else:
-            assert np.array_equal(array, after[name]), name
-    assert not {name.rpartition(".")[2] for name in before} & set(ANEW)
-    assert np.array_equal(again.theta, node.theta)
-    assert (again.starts, again.wakes, again.group.gone) == (node.starts + 1, node.wakes, node.group.gone)
-    assert again.fresh.boot != node.fresh.boot
 
 
 @pytest.mark.parametrize("words", WORDS)

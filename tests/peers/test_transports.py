@@ -29,7 +29,6 @@ from coterie.peers.transport.channel import (
     FORWARD,
     LETTER,
     LIST,
-    PING,
     PRESENT,
     VISITING,
     Reader,
@@ -183,32 +182,7 @@ def test_planted_faults_are_found(fault, promise, monkeypatch):
         check_transport(make, patience=1.0)
 
 
-def test_an_exchange_by_hand_delivers_in_order():
-    exchange = Exchange(by_hand=True)
-    ann, bob = (Memory(exchange, name, k) for k, name in enumerate(("ann", "bob")))
-    came = []
-    ann.open(lambda owner, payload: came.append((0, payload)))
-    bob.open(lambda owner, payload: (came.append((1, payload)), bob.send(0, b"answer")))
-    ann.send(1, b"one")
-    ann.send(1, b"two")
-    assert not came
-    assert len(exchange) == 2
-    assert exchange.run(limit=1) == 1
-    assert exchange.run() == 3
-    assert came == [(1, b"one"), (1, b"two"), (0, b"answer"), (0, b"answer")]
-
-
 # -- frames -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("step", [1, 3, 7, 1000])
-def test_frames_come_in_any_pieces(step):
-    bodies = [(LETTER, b""), (LETTER, b"a" * 50), (PING, b""), (LIST, b"b" * 90), (LETTER, b"c" * 10)]
-    reader = Reader({LETTER: 50, PING: 0, LIST: 60})
-    data, found = b"".join(frame(kind, body) for kind, body in bodies), []
-    for k in range(0, len(data), step):
-        found += reader.feed(data[k : k + step])
-    assert found == [(LETTER, b""), (LETTER, b"a" * 50), (PING, b""), (LIST, None), (LETTER, b"c" * 10)]
 
 
 def test_what_is_too_long_is_never_kept():
@@ -217,12 +191,6 @@ def test_what_is_too_long_is_never_kept():
     for _ in range(20):
         reader.feed(bytes(50_000))
     assert len(reader._rest) < 1000
-
-
-def test_what_is_forwarded_says_whose_it_is():
-    assert read_forward(forward("ann", LETTER, b"x")) == ("ann", LETTER, b"x")
-    for broken in (b"", b"\x05an", b"\x02\xff\xff\x01x"):
-        assert read_forward(broken) is None
 
 
 # -- what is refused --------------------------------------------------------------------------------------------------
@@ -502,37 +470,6 @@ def test_an_error_in_deliver_ends_nothing(people):
 # -- connections ------------------------------------------------------------------------------------------------------
 
 
-def test_four_that_begin_together_find_each_other_at_once(people):
-    began = time.monotonic()
-    p = people("ann", "bob", "cat", "dan")
-    everyone = (p.ann, p.bob, p.cat, p.dan)
-    for one in everyone:
-        one.transport.send(EVERYONE, one.contact.name.encode())  # before there is any link: it waits for them
-    assert eventually(lambda: all(len(one.transport.alive()) == 3 for one in everyone))
-    assert time.monotonic() - began < 5.0  # some hundredths
-    assert eventually(lambda: all(len(one.came) == 3 for one in everyone))
-    p.dan.transport.close()
-    assert eventually(lambda: all(len(one.transport.alive()) == 2 for one in everyone[:3]), patience=3)
-
-
-def test_members_come_and_go_and_other_links_do_not_notice(people, monkeypatch):
-    monkeypatch.setattr(hub, "DOUBLE", 0.1)
-    p = people("ann", "bob", "cat")
-    ann = p.ann.transport
-    assert eventually(lambda: ann.alive() == {1, 2} and not ann._hub._doubles)
-    time.sleep(0.2)  # of two connections of the same two, one has gone by now
-    channel, before = ann._hub.channels["bob"], len(p.bob.came)
-    for k in range(10):
-        ann.link([p.bob.contact] if k % 2 else [p.bob.contact, p.cat.contact])
-        ann.admit([p.bob.contact, p.cat.contact, *([contact_of("dan")] if k % 3 else [])])
-        ann.send(1, b"x")
-    assert eventually(lambda: len(p.bob.came) == before + 10)
-    assert ann._hub.channels["bob"] is channel
-    ann.admit([p.bob.contact])
-    assert eventually(lambda: ann.alive() == {1})
-    assert ann._hub.channels["bob"] is channel
-
-
 def test_who_connects_again_and_again_has_few_connections(people, bare, authority):
     """Nor is it taken for one that is away, for which relays are looked for."""
     p = people("ann", "eve", linked=False, hidden=("eve",))
@@ -675,12 +612,6 @@ def test_who_cannot_be_reached_is_left_alone(people):
     assert ann.dropped()[1] == {"to: unreachable": 52}
     assert ann.counts["dropped: unknown address"] == 1
     assert "sent" not in ann.counts
-
-
-def test_the_one_without_an_endpoint_dials(people):
-    p = people("ann", "bob", hidden=("bob",))
-    assert still_works(p.ann, p.bob)
-    assert eventually(lambda: p.bob.came, lambda: p.ann.transport.send(1, b"back"))
 
 
 @pytest.mark.parametrize("host", ["::1", "localhost"])

@@ -15,7 +15,7 @@ from scipy import sparse
 import coterie as ct
 from coterie.core.linear import SparseRows, matrix_of
 from coterie.core.private.base import public_curvature
-from coterie.core.private.final import CANDIDATES, FOLDS, UNTESTED, anchors, folds, only, own_models
+from coterie.core.private.final import CANDIDATES, FOLDS, UNTESTED, anchors, folds, own_models
 from coterie.core.world import VACANT
 from coterie.engines.worlds import part_of, world_of
 from coterie.testing import hard_problem
@@ -51,26 +51,6 @@ def accuracy(theta, test):
 
 
 # ---------------------------------------------------------------- nothing of it is sent
-
-
-@pytest.mark.parametrize(("name", "wakes"), [("cd", None), ("propagation", 60)])
-def test_it_changes_nothing_that_is_sent_or_seen(name, wakes):
-    problem = hard_problem()
-    runs = [
-        ct.simulate(problem, ct.Private(name, epsilon=5.0, final=final), wakes=wakes, seed=1, every=7)
-        for final in ("local", None)
-    ]
-    own, plain = runs
-    np.testing.assert_array_equal(own.published, plain.published)
-    np.testing.assert_array_equal(plain.theta, plain.published)
-    assert own.trace.equals(plain.trace)  # the trace is about what was published
-    assert (own.letters, own.vectors, own.bytes, own.wakes) == (plain.letters, plain.vectors, plain.bytes, plain.wakes)
-    np.testing.assert_array_equal(own.tally, plain.tally)
-    assert own.notes == plain.notes
-    assert (own.epsilon, own.delta, own.plan) == (plain.epsilon, plain.delta, plain.plan)
-    some = problem.data.sizes > 0  # the agent without examples has what it heard, and propagation publishes just that
-    assert not np.isclose(own.theta, own.published)[some].any()
-    assert np.isfinite(own.theta).all()
 
 
 def test_it_follows_what_was_heard_last():
@@ -183,12 +163,6 @@ def test_it_is_each_agents_own_business():
         np.testing.assert_allclose(one[0], together[i], rtol=1e-8, atol=1e-8)
 
 
-def test_same_input_same_bits():
-    problem, truth, _ = classification((12, 2, 7))
-    one, two = (finals(problem, np.tile(truth, (3, 1))) for _ in range(2))
-    np.testing.assert_array_equal(one, two)
-
-
 @pytest.mark.slow
 def test_labels_that_are_sorted():
     """Folds are not cut by position: otherwise whole classes would be missing from what is seen."""
@@ -278,14 +252,3 @@ def test_folds_partition_the_rows(storage, one):
         all_held.append(both[1])
     np.testing.assert_array_equal(np.unique(np.vstack(all_held), axis=0), np.unique(lines, axis=0))
     assert sum(map(len, all_held)) == len(lines)
-
-
-@pytest.mark.parametrize("storage", ["dense", "sparse"])
-def test_some_of_the_rows(storage):
-    problem, _ = regression(storage)
-    world = world_of(problem)
-    keep = np.random.default_rng(8).random(len(world.labels)) < 0.5
-    some = only(world, keep)
-    np.testing.assert_array_equal(matrix_of(some.rows, problem.p), matrix_of(world.rows, problem.p)[keep])
-    np.testing.assert_array_equal(some.labels, world.labels[keep])
-    np.testing.assert_array_equal(np.diff(some.row_start), np.bincount(problem.data.owner[keep], minlength=problem.n))

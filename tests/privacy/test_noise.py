@@ -170,26 +170,6 @@ def fits(drawn, lowest, weights):
     return stats.chisquare(observed, expected).pvalue > ERROR_RATE
 
 
-def weights_of(kind, scale):
-    """Lowest number, and exp(-x^2/(2 scale^2)) or exp(-abs(x)/scale); beyond it the whole rest is below 1e-17."""
-    reach = 10 * scale if kind == "gaussian" else 40 * scale
-    x = np.arange(-reach, reach + 1)
-    return -reach, np.exp(-0.5 * (x / scale) ** 2) if kind == "gaussian" else np.exp(-np.abs(x) / scale)
-
-
-@pytest.mark.compiled
-@pytest.mark.parametrize("scale", [1, 2, 5, 7])
-@pytest.mark.parametrize("kind", ["gaussian", "laplace"])
-def test_small_noise(kind, scale):
-    """Every number has its exact probability: chi-square, error rate 1e-6 each."""
-    drawn = sample(kind, scale, 400_000, dice_of(scale))
-    assert fits(drawn, *weights_of(kind, scale))
-    # and it would see if one number came more often by a tenth
-    lowest, weights = weights_of(kind, scale)
-    weights[-lowest] *= 1.1
-    assert not fits(drawn, lowest, weights)
-
-
 def moment(kind, power):
     """Of the standard normal and Laplace distributions."""
     if power % 2 == 1:
@@ -217,52 +197,8 @@ def test_large_noise(kind, scale):
     assert abs(np.mean(x[1:] * x[:-1])) < 5 * law.var() / math.sqrt(size)
 
 
-@pytest.mark.compiled
-@pytest.mark.parametrize("kind", ["gaussian", "laplace"])
-def test_last_digits_of_large_noise(kind):
-    """All digits are random, not only the first: chi-square, error rate 1e-6."""
-    for scale in (2**21, LARGEST):
-        assert fits(sample(kind, scale, 100_000, dice_of(7)) % 16, 0, np.ones(16))
-
-
-@pytest.mark.parametrize(
-    ("num", "den"), [(0, 5), (1, 2), (1, 1), (3, 2), (1, 100), (99, 100), (500, 100), (2**49 + 1, 2**50), (3, 2**50)]
-)
-def test_bernoulli_exp(num, den):
-    """Frequency of exp(-num/den); error rate 1e-6 each."""
-    size = 200_000
-    drawn = draws(BERNOULLI, num, den, size=size, seed=num % 1000)
-    assert set(drawn.tolist()) <= {0, 1}
-    assert stats.binomtest(int(drawn.sum()), size, math.exp(-num / den)).pvalue > ERROR_RATE
-
-
 def test_bernoulli_exp_of_a_huge_number_is_false_soon():
     assert not draws(BERNOULLI, 2**62, 1, size=100_000).any()
-
-
-@pytest.mark.parametrize("n", [1, 2, 3, 7, 12, 100, 1000])
-def test_below_is_uniform(n):
-    """Chi-square, error rate 1e-6 each."""
-    drawn = draws(BELOW, n, size=200_000, seed=n)
-    assert (drawn == 0).all() if n == 1 else fits(drawn, 0, np.ones(n))
-
-
-@pytest.mark.parametrize("n", [2**31 + 1, 3 * 2**30, 2**32 + 1, 5 * 2**40 + 3, 3 * 2**60, 2**62])
-def test_below_is_uniform_for_large_numbers(n):
-    """Chi-square over twelve parts of the range, and over remainders of 7; error rate 1e-6 each."""
-    drawn = draws(BELOW, n, size=100_000, seed=n % 1009)
-    assert 0 <= drawn.min() <= drawn.max() < n
-    part = np.searchsorted([-(-n * k // 12) for k in range(1, 12)], drawn, side="right")
-    assert fits(part, 0, np.ones(12))
-    assert fits(drawn % 7, 0, np.ones(7))
-
-
-@pytest.mark.parametrize("scale", [1, 3, 10, 1000])
-def test_exponential_choice(scale):
-    """Chi-square against the softmax of the first scores, error rate 1e-6 each; the better one behind them is left."""
-    scores = np.array([-4, 0, 3, 3, 1, -30, 2, 9])
-    drawn = draws(CHOICE, 7, scale, scores, size=200_000, seed=scale)
-    assert fits(drawn, 0, np.exp((scores[:7] - 3) / scale))
 
 
 def test_exponential_choice_of_one_and_of_far_apart():

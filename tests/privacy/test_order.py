@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from test_ledger import ended, forked
 
 import coterie as ct
 from coterie.core.private.noise import KEY
@@ -182,19 +183,6 @@ class Death:
         return result
 
 
-def lived(work):
-    """The exit code of a process that does some work."""
-    pid = os.fork()
-    if not pid:
-        code = 1
-        try:
-            work()
-            code = 0
-        finally:
-            os._exit(code)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-
-
 @pytest.mark.parametrize("power", [False, True])
 @pytest.mark.parametrize("name", ["cd", "boosting"])
 def test_no_more_noise_is_ever_drawn_than_was_paid_for(name, power, tmp_path, monkeypatch):
@@ -218,7 +206,7 @@ def test_no_more_noise_is_ever_drawn_than_was_paid_for(name, power, tmp_path, mo
                 Death(path, drawn, k, power)
                 peer.wake()
 
-        code = lived(live)
+        code = ended(forked(live))
         with Ledger(made(name)[1].plan, path) as ledger:
             keys = len(drawn.read_bytes()) if drawn.exists() else 0
             calls.append((ledger.releases, keys))

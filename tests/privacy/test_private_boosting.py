@@ -329,18 +329,6 @@ def test_with_a_large_budget_it_is_boosting_and_with_a_small_one_noise():
     assert poor > plain + 0.2 * (start - optimum)
 
 
-def test_steps_of_a_million_to_one_are_those_of_boosting():
-    """Where the best vertex is far ahead, the mechanism takes it: step by step the same models."""
-    rng = np.random.default_rng(7)
-    m = 4000
-    H = [rng.choice([-1.0, 1.0], size=(m, 3)) * [1.0, 0.6, 0.3] for _ in range(3)]
-    y = [np.where(each @ [3.0, 2.0, 1.0] + rng.normal(size=m) > 0, 1.0, -1.0) for each in H]
-    problem = boosting(H, y, ct.graphs.complete(3), beta=1.0, mu=0.1)
-    events = [0, 1, 2]
-    runs = [ct.simulate(problem, each, events=events, start="zeros") for each in (FW, private(60.0, 1, final=None))]
-    np.testing.assert_array_equal(runs[0].theta, runs[1].theta)
-
-
 # ---------------------------------------------------------------- hostile neighbours
 
 

@@ -16,8 +16,6 @@ from coterie.engines.wire import decode, encode
 from coterie.engines.worlds import part_of, world_of
 from coterie.errors import MismatchError, ParameterError
 from coterie.privacy import Ledger, audit
-from coterie.testing.methods import METHOD_CHECKS
-from coterie.testing.shared import Crowd
 
 P = 3
 BAD = ct.Conditions(latency=1.5, jitter=1.0, loss=0.3, duplication=0.3)
@@ -137,29 +135,6 @@ def test_a_peer_made_anew_says_nothing_new_and_takes_over_what_it_has_said():
     assert np.array_equal(again.own.released[0], decode(release.data)[2])
     assert np.array_equal(again.own.shared, first.own.shared)
     assert ledger.releases == 1
-
-
-@pytest.mark.plain
-def test_simulator_and_peers_agree():
-    problem, _ = problem_of(6)
-    method, rng = private(), np.random.default_rng(3)
-    order = rng.integers(0, 6, 60)
-    events = np.column_stack([order, [rng.choice(problem.graph.neighbours(i)) for i in order]])
-    driver = Immediate.of(problem, method, np.zeros((6, P)), 4, events=events)
-    dice = driver.fate.bit_generator.state
-    driver.advance(60, NO_LIMIT)
-    fate = np.random.default_rng()
-    fate.bit_generator.state = dice
-    numbers = fate.random((60, method.dice))
-    peers = Crowd(method, world_of(problem), np.zeros((6, P))).replay((*events.T, numbers)).peers
-    assert np.array_equal(driver.theta, [peer.theta for peer in peers])
-    assert np.array_equal(driver.own.shared, [peer.own.shared[0] for peer in peers])
-    assert np.allclose(driver.final, [peer.final for peer in peers], atol=0.2)  # a peer may not know how many there are
-
-
-@pytest.mark.slow
-def test_compiled_and_plain_python_give_the_same_bits():
-    METHOD_CHECKS["compiled equals python"](private())
 
 
 def test_nonsense_loses_its_say():

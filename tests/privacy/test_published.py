@@ -73,7 +73,9 @@ def test_a_run_publishes_what_it_would_without_a_final_step(name, learned):
     np.testing.assert_array_equal(plain.published, plain.theta)
     assert not np.isclose(own.theta, own.published).all(axis=1).any()  # nobody has published what it keeps
     np.testing.assert_array_equal(own.graph.W.toarray(), plain.graph.W.toarray())  # nor learned a graph from it
-    assert (own.letters, own.bytes) == (plain.letters, plain.bytes)
+    assert (own.letters, own.bytes, own.notes) == (plain.letters, plain.bytes, plain.notes)
+    assert (own.epsilon, own.delta, own.plan) == (plain.epsilon, plain.delta, plain.plan)
+    np.testing.assert_array_equal(own.tally, plain.tally)
     assert own.trace.equals(plain.trace)
 
 
