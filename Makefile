@@ -104,7 +104,7 @@ scale: $(VENV)/.bench
 
 SEEDS := 200
 chaos: $(VENV)/.dev
-	@echo "== $(SEEDS) seeds of faults: delay, loss, partitions, crashes, hostile letters, liars, floods, clocks, disks, backups, forks, removals"
+	@echo "== $(SEEDS) seeds of faults: delay, loss, partitions, crashes, hostile messages, liars, floods, clocks, disks, backups, forks, removals"
 	COTERIE_PLAIN=1 $(BIN)/python tests/chaos --seeds $(SEEDS) --jobs 2
 
 #: What most users touch. Warnings of old and of new dependencies are not ours, and no errors here.

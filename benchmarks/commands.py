@@ -34,7 +34,7 @@ def main() -> None:
         "group create club --features a,b --target y --classes no,yes",
         "peer init ann --group club --listen 127.0.0.1:7447",
         "peer init bob --listen 127.0.0.1:7448",
-        "group invite club bob/bob.request --tie ann",
+        "group invite club bob/bob.request --edge ann",
         "group join bob bob/bob.invitation",
         "peer update ann club/roster",
     )
@@ -44,7 +44,7 @@ def main() -> None:
         "peer --help",
         "group --help",
         "group show club",
-        "group tie club ann bob --weight 2",
+        "group edge club ann bob --weight 2",
         "peer status ann",
         "peer check ann",
         "peer mute ann --list",

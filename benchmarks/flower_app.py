@@ -78,9 +78,9 @@ def learn(grid, context):
 
     def tune(arrays):
         content = RecordDict({"arrays": arrays, "config": ConfigRecord({"tune": True})})
-        letters = [Message(content, dst_node_id=node, message_type="train") for node in grid.get_node_ids()]
+        messages = [Message(content, dst_node_id=node, message_type="train") for node in grid.get_node_ids()]
         models = np.zeros((len(TUNING), n, p))
-        for reply in grid.send_and_receive(letters):
+        for reply in grid.send_and_receive(messages):
             models[:, reply.content["metrics"]["agent"]] = reply.content["arrays"].to_numpy_ndarrays()
         return models
 

@@ -68,7 +68,7 @@ def circles(n, p=20, size=100):
 def many(sizes):
     """One row for each number of agents."""
     table = Table(title="Learned graphs of many agents")
-    for name in ("agents", "exact, CPU s", "inside", "learn_graph, CPU s", "inside", "ties each", "above the optimum"):
+    for name in ("agents", "exact, CPU s", "inside", "learn_graph, CPU s", "inside", "edges each", "above the optimum"):
         table.add_column(name, justify="right")
     for n in [300, *sizes]:  # the first compiles, and is not shown
         models, losses, circle = circles(n)
@@ -108,7 +108,7 @@ def moons(seeds):
         learned = ct.simulate(alone, ct.Learned(method, ct.GraphRule(lam=1.0), every=100), **settings)
         oracle = ct.simulate(alone.on(graph=task.graph), method, **settings)
         for name, models, graph in (
-            ("one model for all", ct.GlobalModel().models(alone), None),
+            ("one model for all", ct.baselines.GlobalModel().models(alone), None),
             ("alone", alone.local(), None),
             ("learned graph", learned.theta, learned.graph),
             ("oracle graph", oracle.theta, task.graph),

@@ -2,11 +2,11 @@
 
 COTERIE_DATA=FOLDER python benchmarks/liars.py [--quick] [NAME ...]
 
-Columns and targets are as they come: nothing is scaled. A fifth of the agents lie in every letter, as LIES says, in
+Columns and targets are as they come: nothing is scaled. A fifth of the agents lie in every message, as LIES says, in
 units of the spreads of columns and targets. Graphs: random regular ones of degree 6, and groups of five, each of which
 is complete, and has one liar.
 
-alone       every agent by its own rows: what `ct.ResilientPooling` falls back to
+alone       every agent by its own rows: what `ct.gossip.ResilientPooling` falls back to
 honest      nobody lies
 LIE         scores of those who do not lie; "worse" is the part of them that are worse than alone beyond chance: by more
             than two standard errors of the difference on their own test rows
@@ -23,8 +23,8 @@ from rich.console import Console
 from rich.table import Table
 
 import coterie as ct
-from coterie.core.world import TAIL
-from coterie.engines.worlds import world_of
+from coterie.core.arrays import TAIL
+from coterie.engines.arrays import arrays_of
 
 TASKS = {
     "Computer Buyers": ct.datasets.computer_buyers,
@@ -56,10 +56,10 @@ class Lying(NamedTuple):
     times: float
     spread: float
 
-    def greet(self, data, me, ties, outbox):
+    def greet(self, data, me, edges, outbox):
         """Lie from the first letter on."""
         first = outbox.cursor[TAIL]
-        self.method.greet(data, me, ties, outbox)
+        self.method.greet(data, me, edges, outbox)
         p = me.theta.shape[0]
         if self.liars[data.address] > 0.0:
             for h in range(first, outbox.cursor[TAIL]):
@@ -67,10 +67,10 @@ class Lying(NamedTuple):
                     outbox.text[h, k] = self.times * outbox.text[h, k] + self.shift[k]
                     outbox.text[h, p + k] *= self.spread
 
-    def wake(self, data, me, ties, chance, outbox):
+    def wake(self, data, me, edges, randomness, outbox):
         """And ever after."""
         first = outbox.cursor[TAIL]
-        self.method.wake(data, me, ties, chance, outbox)
+        self.method.wake(data, me, edges, randomness, outbox)
         p = me.theta.shape[0]
         if self.liars[data.address] > 0.0:
             for h in range(first, outbox.cursor[TAIL]):
@@ -130,8 +130,8 @@ class Posed:
         return float(np.mean(result))
 
     def alone(self):
-        method, world = ct.ResilientPooling(), world_of(self.problem)
-        return method.posterior(world, *method.start(world, np.zeros((self.n, self.problem.p)))).mean
+        method, arrays = ct.gossip.ResilientPooling(), arrays_of(self.problem)
+        return method.posterior(arrays, *method.start(arrays, np.zeros((self.n, self.problem.p)))).mean
 
     def lying(self, method, lie=None):
         """The same kind of method where nobody lies: it is compiled once."""
@@ -147,7 +147,7 @@ def main():
     console = Console(width=150)
     names = options.names or (["Computer Buyers", "School"] if options.quick else TASKS)
     lies = ["times -10", "shift 10, sure", "shift 2, sure"] if options.quick else list(LIES)
-    method = ct.ResilientPooling()
+    method = ct.gossip.ResilientPooling()
     for graph in ("degree 6", "fives"):
         table = Table(
             "set", "alone", "honest 40", "100", "200", *[f"{lie} (worse)" for lie in lies], "after", title=graph

@@ -2,7 +2,7 @@
 
 python benchmarks/models.py [--quick] [--json FILE]
 
-100 agents with 40 rows each on a 4-regular graph; an update is one step on a minibatch of 16 rows, and its letters.
+100 agents with 40 rows each on a 4-regular graph; an update is one step on a minibatch of 16 rows, and its messages.
 """
 
 import argparse
@@ -60,12 +60,12 @@ def network(size):
 def in_torch(size, dtype):
     import torch
 
-    return ct.Torch(network(size), torch.nn.functional.cross_entropy, dtype=dtype)
+    return ct.models.Torch(network(size), torch.nn.functional.cross_entropy, dtype=dtype)
 
 
 def as_function(size):
     """The same network as functions of NumPy arrays."""
-    two = ct.TwoLayer(*size)
+    two = ct.models.TwoLayer(*size)
 
     def layers(theta):
         w, b, v, c = (theta[part] for part in two.parts.values())
@@ -91,7 +91,7 @@ def as_function(size):
         back = (slope @ layers(theta)[2]) * (1.0 - hidden * hidden)
         return np.concatenate([(back.T @ X).ravel(), back.sum(axis=0), (slope.T @ hidden).ravel(), slope.sum(axis=0)])
 
-    return ct.Function(two.size, value, gradient, initial=two.initial())
+    return ct.models.Function(two.size, value, gradient, initial=two.initial())
 
 
 def ours(model, unit):
@@ -99,7 +99,7 @@ def ours(model, unit):
 
     def make(size):
         problem = ct.Problem.differentiable(examples(size), graph(), model(size))
-        method = ct.DPSGD(ct.SGD(RATE, steps=1, batch=BATCH))
+        method = ct.gossip.DPSGD(ct.optim.SGD(RATE, steps=1, batch=BATCH))
 
         def run(updates):
             ct.simulate(problem, method, **{unit: updates if unit == "wakes" else updates // AGENTS})
@@ -112,8 +112,8 @@ def ours(model, unit):
 def one_by_one(size):
     """Rounds in which the same module is called for one agent after the other."""
 
-    class Loop(ct.Torch):
-        gradients = ct.Function.gradients
+    class Loop(ct.models.Torch):
+        gradients = ct.models.Function.gradients
 
     import torch
 
@@ -147,7 +147,7 @@ def gossipy(size):
             return self.net(x)
 
     torch.set_num_threads(1)
-    data, ties = examples(size), graph()
+    data, edges = examples(size), graph()
     X, y = torch.tensor(data.X, dtype=torch.float32), torch.tensor(data.y, dtype=torch.long)
     handler = ClassificationDataHandler(X, y, test_size=0)
     dispatcher = DataDispatcher(handler, AGENTS, eval_on_user=False, auto_assign=False)
@@ -162,7 +162,7 @@ def gossipy(size):
         create_model_mode=CreateModelMode.MERGE_UPDATE,
     )
     adjacency = np.zeros((AGENTS, AGENTS))
-    adjacency[np.repeat(np.arange(AGENTS), np.diff(ties.start)), ties.peer] = 1.0
+    adjacency[np.repeat(np.arange(AGENTS), np.diff(edges.start)), edges.peer] = 1.0
     nodes = GossipNode.generate(dispatcher, StaticP2PNetwork(AGENTS, adjacency), made, round_len=1, sync=True)
     simulator = GossipSimulator(nodes, dispatcher, delta=1, protocol=AntiEntropyProtocol.PUSH)
     with contextlib.redirect_stdout(io.StringIO()):
@@ -176,19 +176,25 @@ def gossipy(size):
 
 
 COMPILED = Side(
-    "ct.TwoLayer, compiled, wakes", ours(lambda size: ct.TwoLayer(*size), "wakes"), (40_000, 4_000), (40, 7)
+    "ct.models.TwoLayer, compiled, wakes",
+    ours(lambda size: ct.models.TwoLayer(*size), "wakes"),
+    (40_000, 4_000),
+    (40, 7),
 )
-VMAP = "ct.Torch, rounds by vmap"
-LOOP = "ct.Torch, rounds, one agent after the other"
+VMAP = "ct.models.Torch, rounds by vmap"
+LOOP = "ct.models.Torch, rounds, one agent after the other"
 GOSSIPY = "gossipy, float32"
 
 
 def sides():
     yield COMPILED
     yield Side(
-        "ct.TwoLayer, compiled, rounds", ours(lambda size: ct.TwoLayer(*size), "rounds"), (40_000, 4_000), (40, 7)
+        "ct.models.TwoLayer, compiled, rounds",
+        ours(lambda size: ct.models.TwoLayer(*size), "rounds"),
+        (40_000, 4_000),
+        (40, 7),
     )
-    yield Side("ct.Function, NumPy, wakes", ours(as_function, "wakes"), (2_000, 1_000), (None, None))
+    yield Side("ct.models.Function, NumPy, wakes", ours(as_function, "wakes"), (2_000, 1_000), (None, None))
     if importlib.util.find_spec("torch") is None:
         print("torch: not installed (pip install 'coterie[torch]')", file=sys.stderr)
         return
@@ -197,7 +203,7 @@ def sides():
     yield Side(LOOP, one_by_one, (1_000, 1_000), (None, None))
     for dtype in ("float64", "float32"):
         make = ours(functools.partial(in_torch, dtype=dtype), "wakes")
-        yield Side(f"ct.Torch, wakes, {dtype}", make, (1_000, 1_000), (2, None))
+        yield Side(f"ct.models.Torch, wakes, {dtype}", make, (1_000, 1_000), (2, None))
     if importlib.util.find_spec("gossipy") is None:
         print("gossipy: not installed (pip install 'coterie[bench]')", file=sys.stderr)
         return
@@ -231,7 +237,7 @@ def main():
     table, rows = Table(title="Updates a CPU second"), []
     table.add_column("who")
     for size in SIZES:
-        for name in (f"{ct.TwoLayer(*size).size:,} parameters", "times gossipy", "target"):
+        for name in (f"{ct.models.TwoLayer(*size).size:,} parameters", "times gossipy", "target"):
             table.add_column(name, justify="right")
     for side in sides():
         cells = []

@@ -1,20 +1,20 @@
-"""Real peers: what a letter costs beside the bare transport, how fast links come and go, and peers under attack.
+"""Real peers: what a message costs beside the bare transport, how fast links come and go, and peers under attack.
 
     python benchmarks/network.py            # less than ten minutes
     python benchmarks/network.py --quick    # about one
-    python benchmarks/network.py --only letters | events | strangers | members
+    python benchmarks/network.py --only messages | events | strangers | members
 
-Letters: both sides are as many processes on this machine, over mutual TLS, with the same neighbours, the same mean
+Messages: both sides are as many processes on this machine, over mutual TLS, with the same neighbours, the same mean
 rate, and packets of the same length. The bare transport carries random bytes and counts what comes. A peer checks every
-letter, verifies its signature and takes it in, runs its method, and saves its state to disk at every wake.
+message, verifies its signature and takes it in, runs its method, and saves its state to disk at every wake.
 
 Events (network_events.py): how long links take to come about, and until one that is dead is noticed.
 
 Strangers: they open 500 connections a second to one peer, from another address of this machine and from the one where
-the honest are: noise, nothing at all, or the first half of a TLS handshake. A member that can knock and a newcomer that
+the honest are: noise, nothing at all, or the first half of a TLS handshake. A member that can pre-authentication and a newcomer that
 cannot try to get in meanwhile.
 
-Members that mean harm (network_members.py): lies, floods, replays, letters that are too long.
+Members that mean harm (network_members.py): lies, floods, replays, messages that are too long.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ SOURCES = {"another address": "127.0.0.2", "the same address": "127.0.0.1"}
 
 
 def measure(pids, counts, seconds):
-    """CPU seconds and letters, sent and received, of all processes together while some time passes."""
+    """CPU seconds and messages, sent and received, of all processes together while some time passes."""
     letters0, cpu0, began = counts(), sum(map(cpu, pids)), time.monotonic()
     time.sleep(seconds)
-    letters, took = [b - a for a, b in zip(letters0, counts(), strict=True)], time.monotonic() - began
+    messages, took = [b - a for a, b in zip(letters0, counts(), strict=True)], time.monotonic() - began
     used = sum(map(cpu, pids)) - cpu0
     return {
-        "sent": letters[0] / took,
-        "received": letters[1] / took,
+        "sent": messages[0] / took,
+        "received": messages[1] / took,
         "cpu": used / took,
-        "per_letter": used / sum(letters) * 1e6,
+        "per_message": used / sum(messages) * 1e6,
         "memory": sum(map(memory, pids)) / len(pids),
     }
 
@@ -67,7 +67,7 @@ def ours(folder, n, seconds):
                 one.send_signal(signal.SIGUSR2)  # write your status now
             time.sleep(0.5)
             seen = [status(folder, k) for k in range(n)]
-            return sum(one["letters_out"] for one in seen), sum(one["letters_in"] for one in seen)
+            return sum(one["messages_out"] for one in seen), sum(one["messages_in"] for one in seen)
 
         return measure([one.pid for one in running], counts, seconds)
     finally:
@@ -109,14 +109,14 @@ def members(folder):
     return contacts_of(membership(folder / "p0").roster)
 
 
-def transport_of(folder, k, knocks=True):
+def transport_of(folder, k, preauths=True):
     """The bare transport of a member."""
     from coterie.peers.group.identity import Identity
     from coterie.peers.transport.over_tls import TlsTransport
 
     contacts = members(folder)
     home, me = folder / f"p{k}", contacts[k]
-    seed = Identity.load(home).seed if knocks else None
+    seed = Identity.load(home).seed if preauths else None
     run = json.loads((folder / "run.json").read_text())
     return TlsTransport(run, me.name, me.address, me.endpoint, home, contacts=contacts, seed=seed), contacts
 
@@ -125,7 +125,7 @@ def bare_process(folder, k, near, rate, length):
     """Sends random bytes to every neighbour at the times of a Poisson clock, and counts what comes."""
     import threading
 
-    from coterie.core.world import EVERYONE
+    from coterie.core.arrays import EVERYONE
 
     transport, contacts = transport_of(Path(folder), k)
     payload = os.urandom(length)
@@ -185,9 +185,9 @@ def attack_process(endpoint, source, kind):
         time.sleep(0.002)
 
 
-def entry(folder, k, knocks, patience=10.0):
+def entry(folder, k, preauths, patience=10.0):
     """Seconds until a member that nobody can dial is let in by p0; infinity if it is not."""
-    transport, contacts = transport_of(folder, k, knocks)
+    transport, contacts = transport_of(folder, k, preauths)
     transport.open(lambda owner, data: None)
     try:
         began = time.monotonic()
@@ -208,19 +208,19 @@ def under_attack(folder, kinds, seconds):
     try:
         until_linked(folder, range(4))
 
-        def letters():
-            return fresh(folder, 0, running[0])["letters_in"]
+        def messages():
+            return fresh(folder, 0, running[0])["messages_in"]
 
         def phase(load, name):
-            began, used, came, most = time.monotonic(), cpu(pid), letters(), 0
+            began, used, came, most = time.monotonic(), cpu(pid), messages(), 0
             times = {"member": [], "newcomer": []}
             while time.monotonic() < began + seconds:
-                for who, knocks in (("member", True), ("newcomer", False)):
-                    times[who].append(entry(folder, 4, knocks))
+                for who, preauths in (("member", True), ("newcomer", False)):
+                    times[who].append(entry(folder, 4, preauths))
                     most = max(most, len(os.listdir(f"/proc/{pid}/fd")))
                 time.sleep(0.1)
             took = time.monotonic() - began
-            row = {"load": load, "phase": name, "letters": (letters() - came) / took, "cpu": (cpu(pid) - used) / took}
+            row = {"load": load, "phase": name, "messages": (messages() - came) / took, "cpu": (cpu(pid) - used) / took}
             worst = {f"{who}_worst": max(found) for who, found in times.items()}
             rows.append(row | worst | {"descriptors": most, "memory": memory(pid)})
 
@@ -246,7 +246,7 @@ def main():
     parser.add_argument("--json", type=Path)
     parser.add_argument("--bare", nargs=5, help=argparse.SUPPRESS)
     parser.add_argument("--attack", nargs=3, help=argparse.SUPPRESS)
-    parser.add_argument("--only", choices=["letters", "events", "strangers", "members"])
+    parser.add_argument("--only", choices=["messages", "events", "strangers", "members"])
     given = parser.parse_args()
     if given.attack:
         attack_process(*given.attack)
@@ -258,7 +258,7 @@ def main():
     from rich.console import Console
 
     console, rows = Console(width=140), []
-    parts = {"letters": letters, "events": comings_and_goings, "strangers": strangers, "members": bad_members}
+    parts = {"messages": messages, "events": comings_and_goings, "strangers": strangers, "members": bad_members}
     for name, measured in parts.items():
         if given.only in (None, name):
             rows += measured(given.quick, console)
@@ -266,21 +266,21 @@ def main():
         given.json.write_text(json.dumps(rows, indent=2))
 
 
-def letters(quick, console):
-    """What a letter costs."""
+def messages(quick, console):
+    """What a message costs."""
     from rich.table import Table
 
     seconds = 5.0 if quick else 20.0
     loads = [(11, 10, 10.0), (100, 10, 1.0)] if not quick else [(11, 10, 10.0)]
     rows, length = [], 64 + 35 + 8 * FEATURES  # signature, header, numbers
     table = Table(title=f"Models of {FEATURES} numbers, {ROWS} rows; CPU of all processes together")
-    for column in ("load", "", "letters/s sent", "received", "CPU, cores", "us of CPU a letter", "MB a process"):
+    for column in ("load", "", "messages/s sent", "received", "CPU, cores", "us of CPU a message", "MB a process"):
         table.add_column(column, justify="left" if column in ("load", "") else "right")
 
     def add(load, side, seen):
         rows.append({"load": load, "side": side} | seen)
         numbers = [f"{seen['sent']:,.0f}", f"{seen['received']:,.0f}", f"{seen['cpu']:.2f}"]
-        table.add_row(load, side, *numbers, f"{seen['per_letter']:.0f}", f"{seen['memory']:.0f}")
+        table.add_row(load, side, *numbers, f"{seen['per_message']:.0f}", f"{seen['memory']:.0f}")
 
     for n, degree, rate in loads:
         with tempfile.TemporaryDirectory() as name:
@@ -290,7 +290,7 @@ def letters(quick, console):
             for side, seen in sides.items():
                 add(load, side, seen)
         table.add_row(
-            "", "ratio", "", "", "", f"x{sides['coterie']['per_letter'] / sides['bare']['per_letter']:.2f}", ""
+            "", "ratio", "", "", "", f"x{sides['coterie']['per_message'] / sides['bare']['per_message']:.2f}", ""
         )
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -319,11 +319,11 @@ def strangers(quick, console):
             Path(name), ["idle", "half TLS"] if quick else ["garbage", "idle", "half TLS"], 2.0 if quick else 5.0
         )
     table = Table(title="One of four peers is attacked; worst time until somebody else is let in")
-    for column in ("", "", "member, ms", "newcomer, ms", "letters/s taken in", "CPU, cores", "descriptors", "MB"):
+    for column in ("", "", "member, ms", "newcomer, ms", "messages/s taken in", "CPU, cores", "descriptors", "MB"):
         table.add_column(column, justify="left" if not column else "right")
     for row in rows:
         times = [f"{1000 * row[f'{who}_worst']:.0f}" for who in ("member", "newcomer")]
-        numbers = [f"{row['letters']:.0f}", f"{row['cpu']:.2f}", str(row["descriptors"]), f"{row['memory']:.0f}"]
+        numbers = [f"{row['messages']:.0f}", f"{row['cpu']:.2f}", str(row["descriptors"]), f"{row['memory']:.0f}"]
         table.add_row(row["phase"], row["load"], *times, *numbers)
     console.print(table)
     return rows

@@ -101,7 +101,7 @@ def siege(n, bad, conducts, seconds, add):
             add({
                 "group": group, "phase": what, "loss": sum(served) / len(served), "worst": max(served),
                 "alone": sum(alone) / len(alone), "served_alone": sum(one == "alone" for one in how),
-                "letters": (now["letters_in"] - before["letters_in"]) / took, "refused": refused, "cpu": used,
+                "messages": (now["messages_in"] - before["messages_in"]) / took, "refused": refused, "cpu": used,
             })  # fmt: skip
 
         try:
@@ -131,14 +131,14 @@ def bad_members(quick, console):
 
     rows = []
     table = Table(title=f"Default groups, rate {RATE:g}; log-loss of the honest on {TEST} rows each that nobody learns")
-    for column in ("bad", "phase", "mean", "worst", "alone", "serve alone", "letters/s", "CPU, cores", "refused"):
+    for column in ("bad", "phase", "mean", "worst", "alone", "serve alone", "messages/s", "CPU, cores", "refused"):
         table.add_column(column, justify="left" if column in ("bad", "phase", "refused") else "right")
 
     def add(row):
         rows.append(row)
         refused = ", ".join(f"{reason} {count}" for reason, count in sorted(row["refused"].items()))
         losses = [f"{row[what]:.3f}" for what in ("loss", "worst", "alone")]
-        numbers = [str(row["served_alone"]), f"{row['letters']:.0f}", f"{row['cpu']:.2f}"]
+        numbers = [str(row["served_alone"]), f"{row['messages']:.0f}", f"{row['cpu']:.2f}"]
         table.add_row(row["group"], row["phase"], *losses, *numbers, refused)
 
     if quick:

@@ -31,13 +31,13 @@ def found(folder, n, degree, rate, hidden=()):
 
     charter = groups.create(
         folder / "group", title="benchmark", features=[f"x{k}" for k in range(FEATURES)], target="y", intercept=False,
-        labels=["-1", "1"], objective="personalized", trim=0.0, rate=rate, letters_per_second=max(50.0, 25.0 * rate),
+        labels=["-1", "1"], objective="personalized", trim=0.0, rate=rate, messages_per_second=max(50.0, 25.0 * rate),
     )  # fmt: skip
     new = []
     for k, port in enumerate(free_ports(n)):
         near = {(k + s) % n for s in range(-(degree // 2), degree // 2 + 1)} if degree < n - 1 else set(range(n))
-        ties = {f"p{j}": 1.0 for j in near if j < k}
-        new.append(groups.Newcomer(folder / f"p{k}", f"p{k}", None if k in hidden else f"127.0.0.1:{port}", ties))
+        edges = {f"p{j}": 1.0 for j in near if j < k}
+        new.append(groups.Newcomer(folder / f"p{k}", f"p{k}", None if k in hidden else f"127.0.0.1:{port}", edges))
     (folder / "run.json").write_text(json.dumps(charter.run))
     groups.enroll_all(folder / "group", new, durable=False)
     for k in range(n):
@@ -98,7 +98,7 @@ def until_linked(folder, numbers, patience=120.0):
     deadline, names = time.monotonic() + patience, {f"p{k}" for k in numbers}
     while time.monotonic() < deadline:
         seen = [status(folder, k) for k in numbers]
-        if all(one and all(tie["answered"] for tie in one["ties"] if tie["name"] in names) for one in seen):
+        if all(one and all(edge["answered"] for edge in one["edges"] if edge["name"] in names) for one in seen):
             return
         time.sleep(0.3)
     raise SystemExit(f"the peers in {folder} did not find each other")

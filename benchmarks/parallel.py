@@ -58,11 +58,11 @@ def report(name: str, n: int, count: int) -> None:
         last[:] = 0
         for a in range(0, wakes, parallel.SPAN):
             span = [part[a : a + parallel.SPAN] for part in (*events[:3], moments)]
-            place, _ = parallel.in_levels(method, driver.world, *span[:3], last)
+            place, _ = parallel.in_levels(method, driver.arrays, *span[:3], last)
             [part[place] for part in span]
 
     def run() -> None:
-        state = method, driver.world, driver.own, driver.tie
+        state = method, driver.arrays, driver.own, driver.edge
         loop.run(*state, *events[:3], moments, driver.outbox, driver.egress, driver.account, loop.NO_LIMIT)
 
     def clocked(jobs: int) -> float:
@@ -73,7 +73,7 @@ def report(name: str, n: int, count: int) -> None:
 
     drawn, arranged, ran = (best(work) / wakes * 1e6 for work in (lambda: driver._draw(wakes), arrange, run))
     place, first = parallel.in_levels(
-        method, driver.world, *(part[: parallel.SPAN] for part in events[:3]), np.zeros(n, np.int32)
+        method, driver.arrays, *(part[: parallel.SPAN] for part in events[:3]), np.zeros(n, np.int32)
     )
     model = (drawn + ran) / max(drawn + (arranged + ran) / count, drawn + arranged)
     most = (drawn + ran) / (drawn + arranged)

@@ -3,9 +3,9 @@
 COTERIE_DATA=FOLDER python benchmarks/pooling_privacy.py [--quick] [NAME ...]
 
 alone         every agent by itself: the final step of the private form, with the broad priors only; nothing is sent
-epsilon       ct.Private(ct.GossipPooling(), epsilon, delta=1e-5), 30 wakes of each agent on a random regular graph of
+epsilon       ct.Private(ct.gossip.GossipPooling(), epsilon, delta=1e-5), 30 wakes of each agent on a random regular graph of
               degree 6; the mean over draws of the noise, and the worst of them
-in the clear  ct.GossipPooling(), 100 wakes of each agent on the same graph
+in the clear  ct.gossip.GossipPooling(), 100 wakes of each agent on the same graph
 
 Accuracy, where larger is better, or root mean squared error, where smaller is; means over agents. Columns, and targets
 that are numbers, are standardised by statistics of all training rows, which are taken for public numbers here: a group
@@ -15,7 +15,7 @@ about 1, which is the bound; the clip is 1/2 for classes, which is what a gradie
 The priors of the final step, and how they are weighed, were settled by looking at test scores of the sets in SEEN: what
 is reported for these is too good by what that choice is worth. The others were not looked at before.
 
-An audit of the letters is beneath.
+An audit of the messages is beneath.
 """
 
 import argparse
@@ -97,11 +97,13 @@ def main():
         digits, n = 2 if number else 3, problem.n
         cells = [f"{score(alone(problem)):.{digits}f}"]
         for epsilon in EPSILONS:
-            method = ct.Private(ct.GossipPooling(), epsilon, DELTA, clip=1.0 if number else 0.5)
+            method = ct.Private(ct.gossip.GossipPooling(), epsilon, DELTA, clip=1.0 if number else 0.5)
             found = [score(ct.simulate(problem, method, wakes=30 * n, seed=seed).theta) for seed in seeds]
             worst = max(found) if number else min(found)
             cells.append(f"{np.mean(found):.{digits}f} ({worst:.{digits}f})")
-        cells.append(f"{score(ct.simulate(problem, ct.GossipPooling(), wakes=100 * n, seed=0).theta):.{digits}f}")
+        cells.append(
+            f"{score(ct.simulate(problem, ct.gossip.GossipPooling(), wakes=100 * n, seed=0).theta):.{digits}f}"
+        )
         table.add_row(
             name + (" (seen)" if name in SEEN else ""),
             str(n),
@@ -111,7 +113,7 @@ def main():
         )
     console.print(table)
     for epsilon in EPSILONS:
-        method = ct.Private(ct.GossipPooling(), epsilon, DELTA, clip=0.5)
+        method = ct.Private(ct.gossip.GossipPooling(), epsilon, DELTA, clip=0.5)
         console.print(ct.privacy.audit(method, runs=64 if options.quick else None))
 
 

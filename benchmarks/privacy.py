@@ -11,7 +11,7 @@ paper         CD (6) with Laplace noise and the bound of Theorem 1, the sums ins
 ours          one Gaussian release, free propagation, and a final step that is never sent
 
 mu, and the wakes and the clip of the paper's scheme, are the best at each epsilon and dimension on an instance that is
-not among those reported: choosing them so spends no budget. An audit beneath tells whether the letters of our scheme
+not among those reported: choosing them so spends no budget. An audit beneath tells whether the messages of our scheme
 keep their promise.
 """
 

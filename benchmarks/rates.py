@@ -94,8 +94,8 @@ def wakes(problem, count):
 def exchanges(problem, count):
     """Who wakes, and which of its neighbours it swaps models with: both then make an update."""
     graph = problem.graph
-    tie = np.random.default_rng(1).integers(0, graph.peer.shape[0], count)
-    return np.stack([owners(graph)[tie], graph.peer[tie]], axis=1)
+    edge = np.random.default_rng(1).integers(0, graph.peer.shape[0], count)
+    return np.stack([owners(graph)[edge], graph.peer[edge]], axis=1)
 
 
 class Task(NamedTuple):
@@ -129,7 +129,7 @@ def owners(graph):
 
 
 def mirrors(graph):
-    """The tie j to i of the tie i to j: where j keeps its copy of theta_i."""
+    """The edge j to i of the edge i to j: where j keeps its copy of theta_i."""
     inverse = np.empty_like(graph.peer)
     inverse[np.lexsort((graph.peer, owners(graph)))] = np.lexsort((owners(graph), graph.peer))
     return inverse
@@ -169,7 +169,7 @@ class Descent(NamedTuple):
     start: np.ndarray  # rows of agent i: start[i] to start[i + 1] - 1
     X: np.ndarray
     y: np.ndarray
-    tie: np.ndarray  # ties of agent i, likewise
+    edge: np.ndarray  # edges of agent i, likewise
     weight: np.ndarray
     inverse: np.ndarray
     pull: np.ndarray  # (n,) D_ii + 2 a_i r_i, what theta_i is multiplied with in the gradient
@@ -190,13 +190,13 @@ def descend(order, flat, theta, copy, gradient):
         mine = theta[i]
         for k in range(mine.shape[0]):
             gradient[k] = flat.pull[i] * mine[k]
-        for e in range(flat.tie[i], flat.tie[i + 1]):
+        for e in range(flat.edge[i], flat.edge[i + 1]):
             axpy(-flat.weight[e], copy[e], gradient)
         for r in range(flat.start[i], flat.start[i + 1]):
             slope = -flat.y[r] / (1.0 + math.exp(flat.y[r] * dot(flat.X[r], mine)))
             axpy(flat.fit[i] * slope, flat.X[r], gradient)
         axpy(-flat.step[i], gradient, mine)
-        for e in range(flat.tie[i], flat.tie[i + 1]):
+        for e in range(flat.edge[i], flat.edge[i + 1]):
             put(mine, copy[flat.inverse[e]])
 
 
@@ -215,7 +215,7 @@ class Block(NamedTuple):
     """The minimiser over one block of a quadratic problem is ``inverse_i (constant_i + sum_e weight_e copy_e)``."""
 
     constant: np.ndarray  # (n, p)
-    weight: np.ndarray  # (ties,)
+    weight: np.ndarray  # (edges,)
     inverse: np.ndarray  # (n, p, p), or (0, 0, 0) where it is in constant and weight already
 
 
@@ -238,13 +238,13 @@ def linear_system(block, i, first, last, theta, copy, draft):
 
 def loop_with(update):
     @njit
-    def loop(ties, owner, peer, inverse, tie, block, theta, copy, draft):
-        for e in ties:
+    def loop(edges, owner, peer, inverse, edge, block, theta, copy, draft):
+        for e in edges:
             i, j = owner[e], peer[e]
             put(theta[j], copy[e])
             put(theta[i], copy[inverse[e]])
-            update(block, i, tie[i], tie[i + 1], theta, copy, draft)
-            update(block, j, tie[j], tie[j + 1], theta, copy, draft)
+            update(block, i, edge[i], edge[i + 1], theta, copy, draft)
+            update(block, j, edge[j], edge[j + 1], theta, copy, draft)
 
     return loop
 
@@ -268,13 +268,13 @@ def exchange_by_hand(problem, events):
         constant = np.stack([fit[i] * data.y[data.owner == i] @ X[i] for i in range(problem.n)])
         hessian = [fit[i] * X[i].T @ X[i] + plain[i] * np.eye(problem.p) for i in range(problem.n)]
         loop, block = system_loop, Block(constant, weight, np.linalg.inv(hessian))
-    number = {pair: tie for tie, pair in enumerate(zip(owner.tolist(), graph.peer.tolist(), strict=True))}
-    ties = np.array([number[pair] for pair in map(tuple, events.tolist())])
+    number = {pair: edge for edge, pair in enumerate(zip(owner.tolist(), graph.peer.tolist(), strict=True))}
+    edges = np.array([number[pair] for pair in map(tuple, events.tolist())])
     inverse = mirrors(graph)
 
     def run():
         theta, copy = blank(problem)
-        loop(ties, owner, graph.peer, inverse, graph.start, block, theta, copy, np.zeros(problem.p))
+        loop(edges, owner, graph.peer, inverse, graph.start, block, theta, copy, np.zeros(problem.p))
         return theta
 
     return run
@@ -287,8 +287,8 @@ def descent_in_numpy(problem, order):
         theta, copy = blank(problem)
         agents = []  # what each needs when it wakes: views, and numbers of Python rather than of NumPy
         for i in range(problem.n):
-            rows, ties = slice(*flat.start[i : i + 2]), slice(*flat.tie[i : i + 2])
-            views = theta[i], flat.X[rows], flat.y[rows], flat.weight[ties], copy[ties], flat.inverse[ties]
+            rows, edges = slice(*flat.start[i : i + 2]), slice(*flat.edge[i : i + 2])
+            views = theta[i], flat.X[rows], flat.y[rows], flat.weight[edges], copy[edges], flat.inverse[edges]
             agents.append((*views, float(flat.pull[i]), float(flat.fit[i]), float(flat.step[i])))
         for i in order.tolist():
             mine, X, y, weight, heard, inverse, pull, fit, step = agents[i]

@@ -147,7 +147,7 @@ def rows(m, number):
 
 
 def descent_needs(m, number, logistic):
-    """Rows; letter, address and weight of each neighbour; my model and letter."""
+    """Rows; message, address and weight of each neighbour; my model and message."""
     words = f"m({number}p+8) + d(8p+16) + 32p; m(4p) + 2dp + 6p"
     return Needs(
         float(np.mean(rows(m, number))) + DEGREE * (8 * P + 16) + 32 * P,
@@ -178,7 +178,7 @@ def solve_needs(m, number, logistic):
 
 
 def admm_needs(m, number, logistic):
-    """Two proximal steps; of each neighbour two vectors, weight and rho; letters of two vectors each way."""
+    """Two proximal steps; of each neighbour two vectors, weight and rho; messages of two vectors each way."""
     first = solve_needs(m, number, logistic)
     return Needs(
         first.bytes + 2 * (DEGREE * (8 * P + 8) + 3 * 8 * P),

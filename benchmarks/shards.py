@@ -2,13 +2,13 @@
 
     python benchmarks/shards.py                                   # 1e4 and 1e5 agents, two shards: some minutes
     python benchmarks/shards.py --sizes 1e6 --only shards         # more than fit twice: without one process beside it
-    python benchmarks/shards.py --ties near                       # neighbours by number: few letters between shards
+    python benchmarks/shards.py --edges near                       # neighbours by number: few messages between shards
     python benchmarks/shards.py --parts --sizes 1e5 --shards 8    # the parts of a superstep, without Ray
     python benchmarks/shards.py --docs docs/scale.md              # into a page
 
 The task is that of benchmarks/scale.py: p = 20, 10 to 100 rows of each agent, 10 neighbours, logistic regression, CD
 (3); but every block of agents is drawn where it is needed, and neighbours follow from numbers: agent i is tied to i + s
-and i - s, for five steps s. With ties "far", s is anything, and nearly everybody has neighbours on all shards; with
+and i - s, for five steps s. With edges "far", s is anything, and nearly everybody has neighbours on all shards; with
 "near", s is 1 to 5.
 
 CPU is user and system time of this process and of all that it has started: Ray's own (raylet, gcs, ...) and the
@@ -55,19 +55,19 @@ def rows_of(block: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return sizes, X, np.where((margin > 0) != (rng.random(len(margin)) < 0.05), 1.0, -1.0)
 
 
-def steps_of(n: int, ties: str) -> np.ndarray:
+def steps_of(n: int, edges: str) -> np.ndarray:
     """How far neighbours are away, by number."""
     half = DEGREE // 2
-    if ties == "near":
+    if edges == "near":
         return np.arange(1, half + 1)
     return np.random.default_rng(3).choice(np.arange(1, n // 2), half, replace=False)
 
 
 class Build:
-    """Draws the agents of a block: what ct.ShardedProblem asks for."""
+    """Draws the agents of a block: what ct.engines.ShardedProblem asks for."""
 
-    def __init__(self, n: int, ties: str):
-        self.n, self.steps = n, steps_of(n, ties)
+    def __init__(self, n: int, edges: str):
+        self.n, self.steps = n, steps_of(n, edges)
 
     def __call__(self, first: int, last: int) -> Any:
         import coterie as ct
@@ -87,10 +87,10 @@ class Build:
         return data, W
 
 
-def posed(n: int, ties: str) -> Any:
+def posed(n: int, edges: str) -> Any:
     import coterie as ct
 
-    return ct.ShardedProblem(Build(n, ties), n, ct.Problem.personalized, loss="logistic")
+    return ct.engines.ShardedProblem(Build(n, edges), n, ct.Problem.personalized, loss="logistic")
 
 
 # -- what all processes take -------------------------------------------------------------------------------------------
@@ -156,9 +156,11 @@ def one(wakes: int, shards: int, problem: Any) -> dict[str, Any]:
     }
 
 
-def compared(n: int, ties: str, shards: int, repeats: int, only: str | None, ship: bool) -> dict[str, dict[str, float]]:
+def compared(
+    n: int, edges: str, shards: int, repeats: int, only: str | None, ship: bool
+) -> dict[str, dict[str, float]]:
     """What the wakes take that a long run has more than a short one, in one process and on shards."""
-    problem = posed(n, ties)
+    problem = posed(n, edges)
     whole = None if only else problem.whole()
     ways: dict[str, Any] = {}
     if whole is not None:
@@ -188,15 +190,15 @@ def compared(n: int, ties: str, shards: int, repeats: int, only: str | None, shi
 class Parts:
     """Two shards in this process: what each part of a superstep takes."""
 
-    def __init__(self, n: int, ties: str, count: int):
+    def __init__(self, n: int, edges: str, count: int):
         import coterie as ct
         from coterie.engines.shard import Shard
 
-        problem, method = posed(n, ties), ct.CoordinateDescent()
+        problem, method = posed(n, edges), ct.CoordinateDescent()
         cuts = np.linspace(0, n, count + 1).astype(np.int64)
         self.n, self.shards = n, [Shard(30) for _ in range(count)]
         before = [shard.load(problem, problem.pose, cuts, k, method) for k, shard in enumerate(self.shards)]
-        tied = np.stack([facts.ties for facts in before])
+        tied = np.stack([facts.edges for facts in before])
         for k, shard in enumerate(self.shards):
             goals = np.flatnonzero(tied[k])
             shard.begin(n, max(facts.largest for facts in before), "zeros", "uniform", goals, 0, 1)
@@ -221,8 +223,8 @@ class Parts:
             began = time.process_time()
             events = list(shard._draws(self.n))
             drawn = time.process_time()
-            for chance in events:
-                shard._wake(*chance)
+            for randomness in events:
+                shard._wake(*randomness)
             draw, wake = draw + drawn - began, wake + time.process_time() - drawn
         handing, taking, rows = self.exchange()
         return {
@@ -236,28 +238,37 @@ class Parts:
 def parts_table(sizes: list[int], shards: int) -> list[list[str]]:
     rows = []
     for n in sizes:
-        for ties in ("far", "near"):
-            parts = Parts(n, ties, shards)
+        for edges in ("far", "near"):
+            parts = Parts(n, edges, shards)
             parts.superstep()
             found = [parts.superstep() for _ in range(5)]
             best = {name: min(one[name] for one in found) for name in found[0]}
             bytes_each = best["rows"] * (8 * P + 4)
             rows.append(
                 [
-                    *(short(n), ties, str(shards), *(number(best[name]) for name in ("wake", "draw", "row"))),
+                    *(short(n), edges, str(shards), *(number(best[name]) for name in ("wake", "draw", "row"))),
                     *(number(best["rows"]), number(bytes_each)),
                 ]
             )
     return rows
 
 
-PARTS = ["agents", "ties", "shards", "ns a wake", "ns to draw one", "ns a row", "rows of an agent", "bytes of an agent"]
+PARTS = [
+    "agents",
+    "edges",
+    "shards",
+    "ns a wake",
+    "ns to draw one",
+    "ns a row",
+    "rows of an agent",
+    "bytes of an agent",
+]
 
 
 # -- what is told ------------------------------------------------------------------------------------------------------
 
 
-def table(n: int, ties: str, found: dict[str, dict[str, float]], shards: int) -> list[list[str]]:
+def table(n: int, edges: str, found: dict[str, dict[str, float]], shards: int) -> list[list[str]]:
     one_process = found.get("one process")
     rows = []
     for way, told in found.items():
@@ -265,7 +276,14 @@ def table(n: int, ties: str, found: dict[str, dict[str, float]], shards: int) ->
         steps = more_of(n)
         rows.append(
             [
-                *(short(n), ties, way.replace("shards", f"{shards} shards"), str(steps), number(told["cpu"]), ratio[0]),
+                *(
+                    short(n),
+                    edges,
+                    way.replace("shards", f"{shards} shards"),
+                    str(steps),
+                    number(told["cpu"]),
+                    ratio[0],
+                ),
                 *(number(told["wall"]), ratio[1], number(1e3 * told["wall"] / steps)),
                 *(number(told["shard MB"]) if told["shard MB"] else "", number(told["driver MB"])),
             ]
@@ -273,7 +291,7 @@ def table(n: int, ties: str, found: dict[str, dict[str, float]], shards: int) ->
     return rows
 
 
-COLUMNS = ["agents", "ties", "where", "supersteps", "CPU s", "ratio", "wall s", "ratio", "ms a superstep"]
+COLUMNS = ["agents", "edges", "where", "supersteps", "CPU s", "ratio", "wall s", "ratio", "ms a superstep"]
 COLUMNS += ["MB of a shard", "MB of the driver"]
 
 
@@ -281,7 +299,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", type=lambda s: [round(float(x)) for x in s.split(",")], default=[10_000, 100_000])
     parser.add_argument("--shards", type=int, default=2)
-    parser.add_argument("--ties", choices=("far", "near"), default="far")
+    parser.add_argument("--edges", choices=("far", "near"), default="far")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--only", choices=("shards",), help="not in one process beside")
     parser.add_argument("--ship", action="store_true", help="also a problem that the driver holds, cut up and sent")
@@ -290,7 +308,7 @@ def main() -> None:
     parser.add_argument("--docs", type=Path, metavar="FILE", help="a page to put the table in")
     given = parser.parse_args()
     if given.parts:
-        Parts(2000, given.ties, given.shards).superstep()
+        Parts(2000, given.edges, given.shards).superstep()
         tell(given.docs, "shard-parts", "", PARTS, parts_table(given.sizes, given.shards))
         return
     import ray
@@ -298,12 +316,12 @@ def main() -> None:
     quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": "error"}
     ray.init(address="local", object_store_memory=int(given.memory * 1e9), **quiet)
     compared(
-        2000, given.ties, given.shards, 1, given.only, given.ship
+        2000, given.edges, given.shards, 1, given.only, given.ship
     )  # what is compiled now is on disk for the others
     rows = []
     for n in given.sizes:
-        found = compared(n, given.ties, given.shards, given.repeats, given.only, given.ship)
-        rows += table(n, given.ties, found, given.shards)
+        found = compared(n, given.edges, given.shards, given.repeats, given.only, given.ship)
+        rows += table(n, given.edges, found, given.shards)
         print(f"{short(n)}: {found}", file=sys.stderr, flush=True)
     ray.shutdown()
     tell(given.docs, "shards", "", COLUMNS, rows)

@@ -13,7 +13,7 @@ import coterie as ct
 
 # %%
 # Models are combinations of 200 decision stumps. The problem starts from a graph without
-# ties.
+# edges.
 
 task = ct.datasets.clustered_moons(seed=0)
 n = task.train.n
@@ -27,7 +27,7 @@ alone = ct.Problem.boosting(
 
 method, scores = (
     ct.FrankWolfeBoosting(),
-    ct.Evaluator(alone, task.test, alone=False).observers(),
+    ct.studies.Evaluator(alone, task.test, alone=False).observers(),
 )
 settings = {
     "wakes": 100 * n,
@@ -44,7 +44,10 @@ oracle = ct.simulate(alone.on(graph=task.graph), method, **settings)
 # %%
 # The learned graph is most of the way from learning alone to the oracle.
 
-baselines = {"alone": alone.local(), "one model for all": ct.GlobalModel().models(alone)}
+baselines = {
+    "alone": alone.local(),
+    "one model for all": ct.baselines.GlobalModel().models(alone),
+}
 levels = {
     name: ct.evaluate(models, alone, task.test).mean for name, models in baselines.items()
 }
@@ -64,7 +67,7 @@ ct.plots.show(figure)
 i, j, weight = learned.graph.edges()
 inside = weight[task.cluster[i] == task.cluster[j]].sum() / weight.sum()
 title = f"{inside:.0%} of the weight is inside the true clusters (by chance: 29 %)"
-figure = ct.plots.ties(learned.graph, cluster=task.cluster, title=title)
+figure = ct.plots.edges(learned.graph, cluster=task.cluster, title=title)
 ct.plots.show(figure)
 
 # %%

@@ -2,7 +2,7 @@
 Tasks that are alike, unrelated, or opposites
 =============================================
 
-A graph of ties can say that two tasks are alike. It cannot say that they are opposites:
+A graph of edges can say that two tasks are alike. It cannot say that they are opposites:
 what raises one lowers the other. ``ct.relationship`` learns a covariance of the tasks
 together with their models (DMTRL: Liu, Pan, Ho, 2017), so that a task learns from its
 opposites as much as from its likes. The sixteen tasks are generated: three families, in

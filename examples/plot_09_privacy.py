@@ -15,7 +15,7 @@ import coterie as ct
 
 # %%
 # A hundred agents look for linear boundaries in twenty dimensions, with 10 to 100 examples
-# each (generated, three times). The graph ties agents with similar boundaries. Delta, by
+# each (generated, three times). The graph edges agents with similar boundaries. Delta, by
 # which the promise may fail, is far below one over the number of examples.
 
 epsilons, delta = [0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0], 1e-5

@@ -3,7 +3,7 @@ Peers that lie
 ==============
 
 A neighbour may be broken, or hostile: it sends numbers that have nothing to do with its
-data. An average follows whoever is far enough out. ``ct.Trimmed`` and ``ct.Robust`` go
+data. An average follows whoever is far enough out. ``ct.robust.Trimmed`` and ``ct.Robust`` go
 around a method and replace the average by one that leaves extremes out. How many liars do
 they stand?
 """
@@ -26,7 +26,11 @@ shares = [0, 1, 5, 10, 20, 30]
 
 def accuracy(defence, count):
     """Mean test accuracy of the honest agents."""
-    attacked = ct.Attacked("cd", liars[:count], ct.Lie(own=-10.0)) if count else "cd"
+    attacked = (
+        ct.robust.Attacked("cd", liars[:count], ct.robust.Attack(own=-10.0))
+        if count
+        else "cd"
+    )
     run = ct.simulate(problem, defence(attacked), wakes=5_000, seed=0)
     honest = np.setdiff1d(np.arange(100), liars[:count])
     return task.accuracy(run.theta)[honest].mean()
@@ -39,8 +43,8 @@ def accuracy(defence, count):
 
 defences = {
     "no defence": lambda method: method,
-    "trimmed by 10 %": lambda method: ct.Trimmed(method, 0.1),
-    "trimmed by 40 %": lambda method: ct.Trimmed(method, 0.4),
+    "trimmed by 10 %": lambda method: ct.robust.Trimmed(method, 0.1),
+    "trimmed by 40 %": lambda method: ct.robust.Trimmed(method, 0.4),
 }
 found = {
     name: [accuracy(defence, count) for count in shares]

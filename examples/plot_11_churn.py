@@ -13,7 +13,7 @@ import numpy as np
 import coterie as ct
 
 # %%
-# Sixty agents (generated) look for linear boundaries. Who is not there has no ties:
+# Sixty agents (generated) look for linear boundaries. Who is not there has no edges:
 # ``graph.without``.
 
 task = ct.datasets.linear_classification(n=60, p=10, rows=(5, 40), seed=0)
@@ -24,7 +24,7 @@ after = everybody.on(graph=task.graph.without(leave))
 
 # %%
 # ``changes`` lists the moments. The models, and what neighbours know of each other, carry
-# over. On top of that, each agent sleeps through a third of its wakes, and one letter in
+# over. On top of that, each agent sleeps through a third of its wakes, and one message in
 # ten is lost.
 
 groups = {"leave": leave, "stay": stay, "come": come}
@@ -71,6 +71,6 @@ print(
     "before the newcomers joined:",
     early[list(groups)].round(3).to_dict(),
 )
-print(f"{run.lost} letters lost")
+print(f"{run.lost} messages lost")
 assert late["come"] > early["come"] + 0.05
 assert run.trace["leave"].iloc[-1] < late["leave"] - 0.05

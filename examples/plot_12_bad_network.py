@@ -1,8 +1,8 @@
 """
-Late, lost and doubled letters
+Late, lost and doubled messages
 ==============================
 
-Real networks lose letters, delay them, and deliver some of them twice. Does learning
+Real networks lose messages, delay them, and deliver some of them twice. Does learning
 still arrive at the same models? On the same problem and with the same method, four
 networks are compared by the distance to the exact optimum.
 """
@@ -24,13 +24,13 @@ def distance(theta):
 
 
 # %%
-# Latency is in units of the mean time between two wakes of an agent: with 5.0, a letter is
+# Latency is in units of the mean time between two wakes of an agent: with 5.0, a message is
 # five wakes old on arrival.
 
 networks = {
     "perfect": None,
-    "every second letter lost": ct.Conditions(loss=0.5),
-    "letters late by five wakes": ct.Conditions(latency=5.0, jitter=1.0),
+    "every second message lost": ct.Conditions(loss=0.5),
+    "messages late by five wakes": ct.Conditions(latency=5.0, jitter=1.0),
     "all of it, and doubled": ct.Conditions(
         latency=5.0, jitter=1.0, loss=0.5, duplication=0.2
     ),

@@ -2,9 +2,9 @@
 What five methods cost to send
 ==============================
 
-Methods differ in what a letter holds and in how often letters are sent. ``ct.compare``
+Methods differ in what a message holds and in how often messages are sent. ``ct.compare``
 runs them to the same number of bytes and puts them side by side. Here five ways to the
-same optimum: asynchronous coordinate descent, the same with letters compressed in two
+same optimum: asynchronous coordinate descent, the same with messages compressed in two
 ways, DJAM, and ADMM.
 """
 
@@ -19,8 +19,10 @@ problem = ct.Problem.personalized(
 )
 methods = {
     "descent": ct.CoordinateDescent(),
-    "descent, 8 bits a number": ct.Compressed("cd", ct.Quantised(8)),
-    "descent, top 10 %": ct.Compressed("cd", ct.TopK(0.1)),
+    "descent, 8 bits a number": ct.compression.Compressed(
+        "cd", ct.compression.Quantised(8)
+    ),
+    "descent, top 10 %": ct.compression.Compressed("cd", ct.compression.TopK(0.1)),
     "DJAM": ct.DJAM(),
     "ADMM": ct.CollaborativeADMM(),
 }
@@ -29,11 +31,11 @@ print(result.summary[["gap", "wakes", "bytes"]].to_string())
 
 # %%
 # ADMM sends eight vectors in an exchange, coordinate descent one to each neighbour.
-# Numbers of 8 bits are enough, since what one letter leaves out is in the next.
+# Numbers of 8 bits are enough, since what one message leaves out is in the next.
 
 figure = result.figure(gap=True)
 figure.axes[0].set_title(
-    "Compressed letters reach the optimum with a fraction of the bytes"
+    "Compressed messages reach the optimum with a fraction of the bytes"
 )
 figure.set_size_inches(7.2, 4.4)
 ct.plots.label_lines(figure.axes[0])

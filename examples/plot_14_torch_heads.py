@@ -50,15 +50,17 @@ try:
         "curve": torch.nn.Tanh(),
         "head": torch.nn.Linear(16, 2),
     }
-    model = ct.Torch(
+    model = ct.models.Torch(
         torch.nn.Sequential(OrderedDict(layers)), torch.nn.functional.cross_entropy
     )
 except ImportError:
-    print('no PyTorch here (pip install "coterie[torch]"): ct.TwoLayer takes its place')
-    model = ct.TwoLayer(6, 16, 2)
+    print(
+        'no PyTorch here (pip install "coterie[torch]"): ct.models.TwoLayer takes its place'
+    )
+    model = ct.models.TwoLayer(6, 16, 2)
 
 # %%
-# Everybody talks to everybody, and ties are strong inside a kind only. Five ways to use
+# Everybody talks to everybody, and edges are strong inside a kind only. Five ways to use
 # the same network:
 
 same = (kind[:, None] == kind) & ~np.eye(n, dtype=bool)
@@ -66,22 +68,22 @@ everybody, of_a_kind = (
     ct.Graph(np.where(np.eye(n), 0.0, np.where(same, 1.0, 1e-3))),
     ct.Graph(same.astype(float)),
 )
-sgd = ct.SGD(0.5, steps=5, batch=20)
+sgd = ct.optim.SGD(0.5, steps=5, batch=20)
 ways = {
-    "one model for all": (everybody, {}, ct.LocalSGD(sgd)),
-    "each alone": (everybody, {"personal": ["body", "head"]}, ct.LocalSGD(sgd)),
-    "common body, own heads": (everybody, {"personal": "head"}, ct.LocalSGD(sgd)),
-    "one model for each kind": (of_a_kind, {}, ct.LocalSGD(sgd)),
+    "one model for all": (everybody, {}, ct.gossip.LocalSGD(sgd)),
+    "each alone": (everybody, {"personal": ["body", "head"]}, ct.gossip.LocalSGD(sgd)),
+    "common body, own heads": (everybody, {"personal": "head"}, ct.gossip.LocalSGD(sgd)),
+    "one model for each kind": (of_a_kind, {}, ct.gossip.LocalSGD(sgd)),
     "common body, tied heads": (
         everybody,
         {"shared": "body", "tied": "head", "coupling": 0.2},
-        ct.TiedSGD(sgd),
+        ct.gossip.TiedSGD(sgd),
     ),
 }
 runs = {}
 for name, (graph, parts, method) in ways.items():
     problem = ct.Problem.differentiable(train, graph, model, **parts)
-    scores = ct.Evaluator(problem, test).observers()
+    scores = ct.studies.Evaluator(problem, test).observers()
     runs[name] = ct.simulate(problem, method, rounds=80, every=5, seed=0, observe=scores)
 
 # %%

@@ -13,11 +13,11 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from coterie import progress_bar
 from coterie.cli import console
 from coterie.cli.console import AsJson, out, talk
 from coterie.engines.cluster import Cluster
 from coterie.errors import MissingDataError, ParameterError
+from coterie.observers import progress_bar
 
 from ._catalogue import PAPERS, experiments, find
 from ._claims import BETTER, REPRODUCED

@@ -70,15 +70,15 @@ MUTANTS = (
     Mutant(
         "admm-half",
         "core/methods/admm.py",
-        "ties.mine[slot, k] += 0.5 * (2.0 * text[p + k]",
-        "ties.mine[slot, k] += 0.7 * (2.0 * text[p + k]",
+        "edges.mine[slot, k] += 0.5 * (2.0 * text[p + k]",
+        "edges.mine[slot, k] += 0.7 * (2.0 * text[p + k]",
         ("tests/engines/test_replay.py::test_admm_gossip",),
     ),
     Mutant(
         "admm-two-rho",
         "core/methods/admm.py",
-        "ties.mine[slot, k] = z - mine / mean * (z - ties.mine[slot, k])",
-        "ties.mine[slot, k] = z - mean / mine * (z - ties.mine[slot, k])",
+        "edges.mine[slot, k] = z - mine / mean * (z - edges.mine[slot, k])",
+        "edges.mine[slot, k] = z - mean / mine * (z - edges.mine[slot, k])",
         ("tests/engines/test_replay.py::test_ends_of_an_edge_with_two_rho_keep_its_z_and_its_multipliers",),
     ),
     Mutant(
@@ -98,8 +98,8 @@ MUTANTS = (
     Mutant(
         "propagation-round",
         "core/methods/propagation.py",
-        "        update(data, me, ties, outbox.scratch)\n        send(outbox, EVERYONE, MODEL, me.theta)",
-        "        send(outbox, EVERYONE, MODEL, me.theta)\n        update(data, me, ties, outbox.scratch)",
+        "        update(data, me, edges, outbox.scratch)\n        send(outbox, EVERYONE, MODEL, me.theta)",
+        "        send(outbox, EVERYONE, MODEL, me.theta)\n        update(data, me, edges, outbox.scratch)",
         ("tests/engines/test_replay.py::test_mp_synchronous",),
     ),
     Mutant(
@@ -112,9 +112,9 @@ MUTANTS = (
     Mutant(
         "gossip-flow",
         "core/methods/pooling.py",
-        "ties.flow[slot, k] = -letter.text[k]",
-        "ties.flow[slot, k] = letter.text[k]",
-        ("tests/engines/test_gossip_pooling.py::test_no_letter_can_take_away_or_add_to_the_sum",),
+        "edges.flow[slot, k] = -message.text[k]",
+        "edges.flow[slot, k] = message.text[k]",
+        ("tests/engines/test_gossip_pooling.py::test_no_message_can_take_away_or_add_to_the_sum",),
     ),
     Mutant(
         "newton-without-ridge",
@@ -134,7 +134,7 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "tie-weights-differ",
+        "edge-weights-differ",
         "core/wrap/learned.py",
         "tell(peer, line[NEW], stamp, square, outbox)",
         "tell(peer, 0.5 * line[NEW], stamp, square, outbox)",
@@ -254,7 +254,7 @@ MUTANTS = (
     ),
     Mutant(
         "seeded-noise",
-        "core/world.py",
+        "core/arrays.py",
         "    return (np.frombuffer(os.urandom(8 * count), np.uint64) >> np.uint64(11)) * 2.0**-53",
         "    return _SEEDED.random(count)\n\n\n_SEEDED = np.random.default_rng(0)",
         ("tests/privacy/test_order.py::test_a_member_of_a_group_keeps_the_order",),
@@ -343,7 +343,7 @@ MUTANTS = (
     # what comes from others, and what a group agrees on
     Mutant(
         "gate-any-norm",
-        "core/letters.py",
+        "core/messages.py",
         "if not norm <= self.bounds.radius:",
         "if norm != norm:",
         ("tests/peers/test_gate.py::test_what_any_method_is_sent",),
@@ -372,7 +372,7 @@ MUTANTS = (
     Mutant(
         "hand-over-forgotten",
         "peers/group/roster.py",
-        "before = [] if held is None else held.mandates",
+        "before = [] if held is None else held.delegations",
         "before = []",
         ("tests/peers/test_roster.py::test_who_has_handed_over_signs_no_more",),
     ),
@@ -395,14 +395,14 @@ MUTANTS = (
         "peers/wire/gate.py",
         "if not is_signed(key, signature, signed):",
         "if not signature:",
-        ("tests/peers/test_gate.py::test_a_forged_letter_does_not_count",),
+        ("tests/peers/test_gate.py::test_a_forged_message_does_not_count",),
     ),
     Mutant(
         "transport-any-name",
         "peers/transport/hub.py",
         "if proof.name != channel.expect:",
         "if proof.name == self.me:",
-        ("tests/peers/test_transports.py::test_letters_do_not_go_to_who_sits_at_anothers_endpoint",),
+        ("tests/peers/test_transports.py::test_messages_do_not_go_to_who_sits_at_anothers_endpoint",),
     ),
     Mutant(
         "transport-any-run",
@@ -419,24 +419,24 @@ MUTANTS = (
         ("tests/peers/test_transports.py::test_tls_keeps_the_contract",),
     ),
     Mutant(
-        "transport-any-knock",
+        "transport-any-pre-authentication",
         "peers/transport/proofs.py",
         "if not is_signed(self._keys[name], signature, _signed(name, self._me, moment)):",
         "if not signature:",
-        ("tests/peers/test_front.py::test_a_knock_is_good_once_for_one_and_from_one",),
+        ("tests/peers/test_front.py::test_a_preauth_is_good_once_for_one_and_from_one",),
     ),
     Mutant(
-        "transport-old-knock",
+        "transport-old-pre-authentication",
         "peers/transport/proofs.py",
         "moment > self._last.get(name, 0) and ",
         "",
-        ("tests/peers/test_front.py::test_a_knock_is_good_once_for_one_and_from_one",),
+        ("tests/peers/test_front.py::test_a_preauth_is_good_once_for_one_and_from_one",),
     ),
     Mutant(
-        "transport-nobody-knocks",
+        "transport-nobody-pre-authentications",
         "peers/transport/front.py",
-        "stranger.knocked = name",
-        "self._knocks_of[name].rate += 0.0",
+        "stranger.preauthenticated = name",
+        "self._preauths_of[name].rate += 0.0",
         ("tests/peers/test_front.py::test_strangers_at_a_members_own_address_do_not_keep_it_out",),
     ),
     Mutant(
@@ -461,9 +461,9 @@ MUTANTS = (
         ("tests/peers/test_charter.py::test_every_field_has_its_bounds",),
     ),
     Mutant(
-        "charter-any-letter",
+        "charter-any-message",
         "peers/group/charter.py",
-        "Meta(ge=1_000, le=MAX_LETTER)",
+        "Meta(ge=1_000, le=MAX_MESSAGE)",
         "Meta(ge=1_000)",
         ("tests/peers/test_charter.py::test_every_field_has_its_bounds",),
     ),
@@ -471,21 +471,21 @@ MUTANTS = (
     Mutant(
         "numbers-counted-once",
         "core/loop.py",
-        "account[NUMBERS] += letters * length",
+        "account[NUMBERS] += messages * length",
         "account[NUMBERS] += length",
         ("tests/engines/test_replay.py::test_coordinate_descent",),
     ),
     Mutant(
         "kinds-counted-once",
         "core/loop.py",
-        "account[KINDS + 2 * kind + 1] += letters * length",
+        "account[KINDS + 2 * kind + 1] += messages * length",
         "account[KINDS + 2 * kind + 1] += length",
         ("tests/engines/test_boosting.py::test_a_wake_sends_a_few_numbers_to_each_neighbour",),
     ),
     Mutant(
         "one-header-for-all",
         "engines/wire.py",
-        "return HEADER_SIZE * letters + NUMBER_SIZE * numbers",
+        "return HEADER_SIZE * messages + NUMBER_SIZE * numbers",
         "return HEADER_SIZE + NUMBER_SIZE * numbers",
         ("tests/contract/test_graph_rules.py::test_every_graph_rule_keeps_its_promise",),
     ),

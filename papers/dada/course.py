@@ -69,8 +69,8 @@ def course(
     row["oracle"] = neighbours(rows.graph)
     if found.trace is not None:
         row |= {f"{name} trace": found.trace[name].tolist() for name in ("wakes", "train", "test")}
-        ties = found.trace.get("neighbours")
-        row["neighbours trace"] = [neighbours(rows.graph)] * len(found.trace) if ties is None else ties.tolist()
+        edges = found.trace.get("neighbours")
+        row["neighbours trace"] = [neighbours(rows.graph)] * len(found.trace) if edges is None else edges.tolist()
     return row
 
 

@@ -57,18 +57,18 @@ CLAIMS = (
 
 
 def draw(rows: list[Row]) -> Figure:
-    figure, [train, test, ties] = sheet(12.5, 4.6, 1, 3)
+    figure, [train, test, edges] = sheet(12.5, 4.6, 1, 3)
     draw_accuracies(rows, "train", train)
     draw_accuracies(rows, "test", test)
     shown = [
         {"wakes": row["wakes trace"], "y": row["neighbours trace"]} for row in where(measured(rows), method=LEARNED)
     ]
-    line(ties, shown, "wakes", "y", LEARNED, COLOUR_OF[LEARNED])
-    ties.axhline(np.mean(of_each(rows, "oracle", ORACLE)), color=COLOUR_OF[ORACLE], label=ORACLE)
-    ties.set_ylim(bottom=0.0)
-    ties.set_xlabel("iterations")
-    ties.set_ylabel("neighbours, on average")
-    ties.xaxis.set_major_formatter("{x:,.0f}")
-    ties.grid(alpha=0.3)
+    line(edges, shown, "wakes", "y", LEARNED, COLOUR_OF[LEARNED])
+    edges.axhline(np.mean(of_each(rows, "oracle", ORACLE)), color=COLOUR_OF[ORACLE], label=ORACLE)
+    edges.set_ylim(bottom=0.0)
+    edges.set_xlabel("iterations")
+    edges.set_ylabel("neighbours, on average")
+    edges.xaxis.set_major_formatter("{x:,.0f}")
+    edges.grid(alpha=0.3)
     legend_below(figure, train)
     return figure

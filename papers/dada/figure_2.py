@@ -12,7 +12,7 @@ from coterie import plots
 
 from .._claims import Ordered
 from .._experiment import Plan, Row, values, where
-from .graph import beside, graph_plan, stored, ties_of
+from .graph import beside, edges_of, graph_plan, stored
 from .graph import graph_of as work
 
 __all__ = ["CLAIMS", "MINUTES", "draw", "numbers", "plan", "work"]
@@ -25,10 +25,10 @@ def plan(quick: bool) -> Plan:
 
 
 def numbers(rows: list[Row]) -> Mapping[str, Any]:
-    inside, chance = values(rows, "inside"), values(rows, "chance")
+    inside, randomness = values(rows, "inside"), values(rows, "randomness")
     return {
         "inside": 100.0 * inside,
-        "above chance": 100.0 * (inside - chance),
+        "above chance": 100.0 * (inside - randomness),
         "degree": -values(rows, "rank correlation"),
         "neighbours": -values(rows, "rank correlation, neighbours"),
     }
@@ -52,4 +52,4 @@ def draw(rows: list[Row]) -> Figure:
     row = where(rows, seed=0)[0]
     order = np.argsort(row["cluster"], kind="stable")
     matrices = plots.weights(stored(row, "oracle "), stored(row), order=order, titles=["oracle graph", "learned graph"])
-    return beside(matrices, ties_of(row), 16.0)
+    return beside(matrices, edges_of(row), 16.0)

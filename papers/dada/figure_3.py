@@ -22,7 +22,7 @@ MINUTES = 1.5
 KAPPAS = (1, 5, 10, 30, 50, 99)
 #: Bits of a number, Z.
 BITS = 32
-#: A solution of moderate precision: this part is left of the way from no ties to the best graph.
+#: A solution of moderate precision: this part is left of the way from no edges to the best graph.
 LEFT = 0.1
 #: How a block of weights changes: to its best weights, or by a gradient step with the curvature where the degrees are.
 BEST, GRADIENT = "exact", "local"

@@ -14,7 +14,7 @@ from coterie.plots import GREY
 from .._claims import Alike, Compared, Ordered
 from .._experiment import Plan, Row, column, values, where
 from .._figures import line, sheet
-from .graph import beside, graph_of, graph_plan, ties_of
+from .graph import beside, edges_of, graph_of, graph_plan
 from .moons import CHOSEN, COLOUR_OF, LEARNED, LOCAL, PACE, fit, instance_of, neighbours, score_on
 
 MINUTES = 1.0
@@ -69,9 +69,9 @@ CLAIMS = (
     Ordered("neighbours, lam = {high:g} - lam = {low:g}", "denser with lam", "growth", form=".1f"),
     Ordered("least growth of the neighbours from one lam to the next, of each instance", "denser with lam",
             "least growth", form=".2g",
-            reason="Flat at both ends: hardly less than two or three ties of a user, and not more than all."),
+            reason="Flat at both ends: hardly less than two or three edges of a user, and not more than all."),
     Alike(f"test accuracy, lam = {{low:g}} - {LOCAL}, points", "tends to that of Local-boost", "above alone", 0.0, 1.0,
-          form=".1f", reason="The log of the degrees keeps ties at any lam, here {near:.1f}, which help."),
+          form=".1f", reason="The log of the degrees keeps edges at any lam, here {near:.1f}, which help."),
     Ordered("test accuracy, lam = {top:g} - lam = {low:g}, points", "denser graphs are sometimes better", "denser",
             form=".1f"),
 )
@@ -98,6 +98,6 @@ def draw(rows: list[Row]) -> Figure:
         handles=handles, loc="upper center", bbox_to_anchor=(0.5, -0.12), ncol=3, fontsize="small", frameon=False
     )
     axes.set_title("(b) sparsity against accuracy")
-    ties = ties_of(where(rows, drawn=True, seed=0)[0])
-    ties.axes[0].set_title("(a) learned graph of Moons100")
-    return beside(ties, figure, 13.5)
+    edges = edges_of(where(rows, drawn=True, seed=0)[0])
+    edges.axes[0].set_title("(a) learned graph of Moons100")
+    return beside(edges, figure, 13.5)

@@ -32,7 +32,7 @@ def graph_of(task: str, n: int, seed: int, wakes: int, beta: float, mu: float, l
     cost = found.problem.loss_weight * losses
     row: Row = {
         "inside": weight[same[i, j]].sum() / weight.sum(),
-        "chance": same[np.triu_indices(n, 1)].mean(),
+        "randomness": same[np.triu_indices(n, 1)].mean(),
         "neighbours": neighbours(graph),
         "oracle": neighbours(instance.graph),
         "rank correlation": spearmanr(cost, graph.degrees).statistic,
@@ -50,15 +50,15 @@ def stored(row: Row, prefix: str = "") -> Graph:
     return Graph.from_edges(row["n"], row[f"{prefix}i"], row[f"{prefix}j"], row[f"{prefix}weight"])
 
 
-def ties_of(row: Row) -> Figure:
-    return plots.ties(
+def edges_of(row: Row) -> Figure:
+    return plots.edges(
         stored(row), row["confidence"], row["losses"], labels=[f"{a:.0f}" for a in np.mod(row["angles"], 360.0)]
     )
 
 
-def beside(matrices: Figure, ties: Figure, width: float) -> Figure:
+def beside(matrices: Figure, edges: Figure, width: float) -> Figure:
     """Two figures of the library side by side, as pictures."""
-    pictures = [_picture(matrices), _picture(ties)]
+    pictures = [_picture(matrices), _picture(edges)]
     ratios = [picture.shape[1] / picture.shape[0] for picture in pictures]
     figure, panels = sheet(width, 6.0, 1, 2, width_ratios=ratios)
     for axes, picture in zip(panels, pictures, strict=True):

@@ -4,8 +4,8 @@ The moons have zeros on their empty axes: with random values there, as the paper
 better than learned graphs, which Figure 1 also shows.
 
 Dada          Frank-Wolfe on DADA (1), from zeros; on a learned graph it begins with the best graph of the models of
-              Local-boost, and looks for better ties on the way
-Local-boost   the same without ties: Frank-Wolfe on the loss of each user
+              Local-boost, and looks for better edges on the way
+Local-boost   the same without edges: Frank-Wolfe on the loss of each user
 Global-boost  the same, with all rows as those of one user
 Perso-lin     the problem of CL, logistic, by coordinate descent; Local-lin and Global-lin are exact
 """

@@ -44,7 +44,7 @@ FEW = "A subset: a sensor has 40 training rows on average, some have 4, and as f
 #: Why Dada-Learned is not cheaper, for all we can see.
 DEARER = {
     SUBSET: FEW,
-    "SCHOOL": "Of low dimension: letters of linear models are as short, and the difference is within the error.",
+    "SCHOOL": "Of low dimension: messages of linear models are as short, and the difference is within the error.",
 }
 #: Steps of the purely local classifiers that the first graph is learned from.
 ALONE = 100

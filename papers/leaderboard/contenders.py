@@ -18,7 +18,7 @@ import coterie as ct
 from coterie.data import AgentData
 from coterie.datasets import RealTask
 from coterie.datasets.real import agent_scores
-from coterie.engines.wire import letters_size
+from coterie.engines.wire import messages_size
 from coterie.errors import ConvergenceError
 from coterie.graphs import Graph
 
@@ -120,7 +120,7 @@ class Race:
         """The model, or the loss of a linear one."""
         classes = self.kind == "classification"
         if self.model == "network":
-            return ct.TwoLayer(self.train.p, HIDDEN, 2 if classes else 1)
+            return ct.models.TwoLayer(self.train.p, HIDDEN, 2 if classes else 1)
         return "logistic" if classes else "squared"
 
     def initial(self, seed: int) -> np.ndarray:
@@ -165,10 +165,10 @@ def trained(race: Race, name: str, rate: float, value: float, rounds: int, seed:
         problem = ct.Problem.federated(data, race.rule, **options)
     else:
         graph = neighbours(race, who.place) if not one else ct.graphs.empty(1)
-        if who.tuned == "coupling":  # of all ties of an agent together
+        if who.tuned == "coupling":  # of all edges of an agent together
             options["coupling"] = value / max(graph.degrees.mean(), 1e-9)
         problem = ct.Problem.differentiable(data, graph, race.rule, **options)
-    local = ct.SGD(rate, steps=who.steps * (n if one else 1), batch=who.batch)
+    local = ct.optim.SGD(rate, steps=who.steps * (n if one else 1), batch=who.batch)
     tuned = {who.tuned: value} if who.tuned not in ("", "coupling") else {}
     method = getattr(ct, who.method)(local, **tuned, **who.options)
     start = np.tile(race.initial(seed), (problem.n, 1))
@@ -228,7 +228,7 @@ def raced(race: Race, name: str, chosen: Mapping[str, Any], seeds: int) -> dict[
     seconds = (time.process_time() - start) / seeds
     n, search = race.train.n, 0
     if CONTENDERS[name].place == "knn":  # somebody has to see the models of all
-        search = letters_size(n * (n - 1), n * (n - 1) * (race.train.p + (race.model == "network")))
+        search = messages_size(n * (n - 1), n * (n - 1) * (race.train.p + (race.model == "network")))
     scores = np.mean([race.scores(everybody(run.theta, n)) for run in runs], axis=0)
     sent = None if CONTENDERS[name].place == "one" else int(np.mean([run.bytes for run in runs])) + search
     return {"scores": scores, "bytes": sent, "cpu seconds": seconds}

@@ -26,7 +26,7 @@ from coterie import datasets, graphs
 from coterie.datasets import RealTask
 from coterie.datasets.real import agent_scores
 from coterie.datasets.sources import find, missing, source_of
-from coterie.engines.wire import letters_size
+from coterie.engines.wire import messages_size
 from coterie.errors import CoterieError, ExtrapolationWarning, MissingDataError
 from coterie.estimators import CollaborativeClassifier, CollaborativeRegressor
 from coterie.estimators.boosted import BoostedClassifier, BoostedRegressor
@@ -262,7 +262,7 @@ def _sent(task: RealTask, method: str, kind: str, model: Any) -> int | None:
         return None
     # Nearest neighbours are found among the models of all: somebody has to see them.
     n, p = model.run_.theta.shape if kind == "knn" else (0, 0)
-    search = letters_size(n * (n - 1), n * (n - 1) * p)
+    search = messages_size(n * (n - 1), n * (n - 1) * p)
     return int(model.run_.bytes) + search
 
 

@@ -27,7 +27,7 @@ from coterie.problem import Problem
 MOST_SLOPES, MOST_CORRELATED = 50, 20
 #: Of GPBoost, which advises them where the line search of its optimiser fails. With classes they take minutes.
 RESTARTS = 5
-#: Ties of an agent that pools by gossip, if there are so many others.
+#: Edges of an agent that pools by gossip, if there are so many others.
 DEGREE = 6
 
 
@@ -213,9 +213,9 @@ class Gossip(Rival):
         def design(X: np.ndarray) -> np.ndarray:
             return np.column_stack([X, np.ones(len(X))])
 
-        ties = graphs.random_regular(n, DEGREE, seed=0) if n > DEGREE + 1 else graphs.complete(n)
+        edges = graphs.random_regular(n, DEGREE, seed=0) if n > DEGREE + 1 else graphs.complete(n)
         data = AgentData(design(X), y, agents=codes, members=range(n))
-        problem = Problem.separate(data, ties, loss="logistic" if self.classes else "squared")
+        problem = Problem.separate(data, edges, loss="logistic" if self.classes else "squared")
         self.run_ = simulate(problem, GossipPooling(), wakes=self.wakes * n, seed=0)
         theta = self.run_.theta
         return lambda X, codes: np.sum(design(X) * theta[codes], axis=1)

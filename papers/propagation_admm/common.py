@@ -1,6 +1,6 @@
 """Model propagation and collaborative learning by ADMM (MP, CL): the two tasks, and what several figures measure.
 
-Costs are pairwise communications, as the paper counts them: a letter from one agent to another is one, whether it
+Costs are pairwise communications, as the paper counts them: a message from one agent to another is one, whether it
 holds one vector (MP) or four (ADMM). So an exchange is 2, and a synchronous round 2 |E|. The paper says nothing of
 the swap of models that gossip begins with, 2 |E| more; where it matters, numbers are given with it and without it.
 """
@@ -45,7 +45,7 @@ def smoothed(task: datasets.MeanTask, alone: np.ndarray, alpha: float, confident
 
 
 def classification(n: int, p: int, seed: int, neighbours: int = 0) -> datasets.LinearTask:
-    """CL, Section 5.2; with ties of weight 1 to the nearest directions, as in Appendix E, where so many are given."""
+    """CL, Section 5.2; with edges of weight 1 to the nearest directions, as in Appendix E, where so many are given."""
     task = datasets.linear_classification(n=n, p=p, seed=seed, rows=(1, 20))
     if not neighbours:
         return task

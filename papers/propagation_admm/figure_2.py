@@ -25,8 +25,8 @@ PAPERS_ALPHA = 0.99
 ALPHAS = (0.9, 0.95, 0.98, 0.99, 0.995, 0.999)
 #: Round whose error is the level at which the costs of synchronous and of gossiped propagation are compared.
 LEVEL_ROUND = 5
-#: Ties that are dropped, and how the graph is then called: the paper's is complete.
-CUTS = {0.0: "complete graph", 1e-6: "without negligible ties"}
+#: Edges that are dropped, and how the graph is then called: the paper's is complete.
+CUTS = {0.0: "complete graph", 1e-6: "without negligible edges"}
 SWAPS = {False: "not counted", True: "counted"}
 
 
@@ -85,7 +85,7 @@ def _gossiped(n: int, alpha: float, rounds: int, seed: int, first: int, start: s
     task = datasets.mean_estimation(n=n, seed=seed, cut=cut)
     problem = smoothed(task, averages(task), alpha, True)
     edges, observe = task.graph.n_edges, {"error": task.error}
-    # A model of round k rests on k letters along every tie in both directions, the initial swap among them.
+    # A model of round k rests on k messages along every edge in both directions, the initial swap among them.
     together = simulate(problem, "propagation", rounds=rounds, start=start, observe=observe, every=1).trace
     gossip = [
         simulate(

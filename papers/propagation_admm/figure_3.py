@@ -222,7 +222,7 @@ MAGNITUDES = {
     f"{TO}, asynchronous CL / MP, initial swap not counted": (
         "swap not counted", "", "Erratum 12: more than that. MP lives on the swap, which is not counted here."),
     "vectors instead of communications, to 95% of the way, asynchronous CL / MP, initial swap counted": (
-        "vectors", "", "A little more than that: a letter of ADMM holds four vectors, one of MP a single one."),
+        "vectors", "", "A little more than that: a message of ADMM holds four vectors, one of MP a single one."),
 }  # fmt: skip
 
 # fmt: off
@@ -238,7 +238,7 @@ CLAIMS = (
               form=".1f", reason=NOT_CLEARLY)
       for name in ("mp", "cl") for end in ("low", "high")),
     *(Ordered(f"collaborative learning - model propagation, p = {p}, in %", "always better", ("cl", p), form=".1f",
-              reason="Erratum 11: they may tie." if p == min(DIMENSIONS) else NOT_CLEARLY)
+              reason="Erratum 11: they may edge." if p == min(DIMENSIONS) else NOT_CLEARLY)
       for p in DIMENSIONS),
     Ordered("solitary, agents with 16..20 points - 1..5 points, in %", "higher for larger training sets",
             "solitary by size", form=".1f", reason=NOT_CLEARLY),
@@ -255,7 +255,7 @@ CLAIMS = (
             note=f"A factor of {{{name}:.3g}}, where 3.2 to 32 is an order of magnitude.{more}")
       for what, (name, more, reason) in MAGNITUDES.items()),
     Ordered(f"{TO} of CL, from solitary models - from propagated ones", "propagation is a valuable warm start", "warm",
-            form=".0f", reason=COLD, note="The letters of propagation itself are not counted."),
+            form=".0f", reason=COLD, note="The messages of propagation itself are not counted."),
 )
 # fmt: on
 
@@ -275,7 +275,7 @@ def draw(rows: list[Row]) -> Figure:
     middle.set_xticks([1, 5, 10, 15, 20])
     styles = {"synchronous CL": (BLUE, "--"), "asynchronous CL": (BLUE, "-"), "asynchronous MP": (RED, "-")}
     for name, (colour, style) in styles.items():
-        # Instances have different numbers of ties: their costs are put on one grid.
+        # Instances have different numbers of edges: their costs are put on one grid.
         ends = [row["courses"][name][0][-1] for row in traces]
         grid = np.linspace(0.0, min(ends), 100).round().tolist()
         shown = [{"cost": grid, "accuracy": np.interp(grid, *row["courses"][name])} for row in traces]

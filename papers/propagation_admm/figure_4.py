@@ -50,7 +50,7 @@ def numbers(rows: list[Row]) -> Mapping[str, Any]:
 CLAIMS = (
     Alike("mean angle of two agents, in degrees", "targets can be very different", "any", 90.0, 10.0, form=".1f",
           reason="With few agents, directions are not evenly spread.", note="Directions without any order have 90."),
-    Ordered("mean angle of agents without a tie - of tied agents by weight, in degrees",
+    Ordered("mean angle of agents without an edge - of tied agents by weight, in degrees",
             "tied when the angle is small", "untied - tied", form=".1f", reason=NOT_CLEARLY,
             note="{untied:.0f} and {tied:.0f}."),
     Ordered("mean angle of tied agents by weight - of an agent and the nearest other, in degrees",
@@ -64,13 +64,13 @@ def draw(rows: list[Row]) -> Figure:
     (row,) = where(rows, seed=0)
     targets, weight = np.array(row["targets"]), np.array(row["weight"])
     figure, [axes] = sheet(5.0, 5.0)
-    ties = np.stack([targets[row["i"]], targets[row["j"]]], axis=1)
+    edges = np.stack([targets[row["i"]], targets[row["j"]]], axis=1)
     axes.add_collection(
-        LineCollection(list(ties), colors=[(0.5, 0.5, 0.5, 0.5 * float(w)) for w in weight], linewidths=0.7)
+        LineCollection(list(edges), colors=[(0.5, 0.5, 0.5, 0.5 * float(w)) for w in weight], linewidths=0.7)
     )
     axes.scatter(targets[:, 0], targets[:, 1], s=18, c=np.arctan2(targets[:, 1], targets[:, 0]), cmap="hsv", zorder=2)
     axes.axhline(0.0, color=GREY, linewidth=0.5)
     axes.axvline(0.0, color=GREY, linewidth=0.5)
-    axes.set_title("Target models of the agents, and their ties")
+    axes.set_title("Target models of the agents, and their edges")
     axes.set_aspect("equal")
     return figure

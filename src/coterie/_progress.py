@@ -39,7 +39,7 @@ def progress_bar(
     --------
     >>> import coterie as ct
     >>> problem = ct.Problem.propagation([[0.0], [1.0]], ct.graphs.complete(2))
-    >>> with ct.progress_bar("simulating") as progress:
+    >>> with ct.observers.progress_bar("simulating") as progress:
     ...     run = ct.simulate(problem, "propagation", wakes=100, seed=0, progress=progress)
     >>> run.wakes
     100

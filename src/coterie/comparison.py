@@ -45,7 +45,7 @@ class Comparison:
     table : DataFrame
         One row for each observation of each run: method, seed, point (how many observations before), wakes, time,
         vectors, bytes, value (the objective), gap (its relative distance to the optimum), accuracy or rmse on test
-        rows, worst_tenth and gain (as in :class:`coterie.Evaluation`) if there are any, and what was observed.
+        rows, worst_tenth and gain (as in :class:`coterie.studies.Evaluation`) if there are any, and what was observed.
     optimum : dict
         The same numbers for the exact optimum: value, accuracy or rmse, and what was observed. Empty where nobody knows
         it: of a model that is not linear, or with parameters that are not tied.
@@ -131,7 +131,7 @@ def compare(
     methods : iterable, or mapping of labels
         Methods and baselines, as values or by their names. A pair (method, Problem) runs on a problem of its own, such
         as propagation of local models; it is still judged by ``problem``. That may be a ``Problem.federated`` of the
-        same agents: ``(ct.FedAvg(local), ct.Problem.federated(data, model))``. The server's model is not judged.
+        same agents: ``(ct.federated.FedAvg(local), ct.Problem.federated(data, model))``. The server's model is not judged.
     problem : Problem
     wakes, vectors, bytes : int
         How far, on which axis of cost: give one of them.

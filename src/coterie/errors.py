@@ -11,7 +11,7 @@
      │    └── ParameterError            a number or a name out of its range
      ├── MismatchError (TypeError)      two good things that do not go together (a method and a loss)
      ├── DeclarationError (TypeError)   your own loss, method or rule lacks a part, or has an unknown one
-     ├── CapacityError (RuntimeError)   a buffer too small for the letters of a method
+     ├── CapacityError (RuntimeError)   a buffer too small for the messages of a method
      ├── CompileError (RuntimeError)    a method of a rule that compiled code cannot run
      ├── ConvergenceError (RuntimeError) an exact solver did not reach its tolerance
      ├── StudyError (RuntimeError)      some pieces of a study have failed; the others are in its ``study``
@@ -71,7 +71,7 @@ class DeclarationError(CoterieError, TypeError):
 
 
 class CapacityError(CoterieError, RuntimeError):
-    """A buffer is too small for the letters of a method."""
+    """A buffer is too small for the messages of a method."""
 
 
 class CompileError(CoterieError, RuntimeError):

@@ -28,7 +28,7 @@ from .errors import DataError, MismatchError, ParameterError
 from .problem import Problem
 
 #: Numbers of which less is better, by their names in traces, comparisons and studies. Of all others, more is.
-LOWER = {"value", "gap", "rmse", "wakes", "time", "vectors", "bytes", "letters", "std", "largest_loss", "certificate"}
+LOWER = {"value", "gap", "rmse", "wakes", "time", "vectors", "bytes", "messages", "std", "largest_loss", "certificate"}
 LOWER |= {"honest_loss", "disagreement"}
 #: Rows that a model is asked about to see how many outputs it has.
 PROBES = 3
@@ -197,7 +197,7 @@ def evaluate(
         Test rows of the same agents, or of some of them, with the features that the problem was made from.
     score : "accuracy", "rmse" or callable, optional
         Default: accuracy where labels are classes, else the root mean squared error. Classes are: one output for each;
-        -1 and +1; 0 and 1 of a model that gives logits, such as :class:`coterie.Torch` with
+        -1 and +1; 0 and 1 of a model that gives logits, such as :class:`coterie.models.Torch` with
         ``torch.nn.BCEWithLogitsLoss()``. One output stands for class 1 where it is at least 0. A function
         ``score(predicted, labels)`` gets what the model of one agent says of its rows, (m,) or (m, outputs), and their
         labels.
@@ -247,7 +247,7 @@ class Evaluator:
     >>> import coterie as ct
     >>> task = ct.datasets.linear_classification(n=50, p=20, seed=0)
     >>> problem = ct.Problem.personalized(task.train, task.graph)
-    >>> run = ct.simulate(problem, "cd", wakes=2000, observe=ct.Evaluator(problem, task.test).observers())
+    >>> run = ct.simulate(problem, "cd", wakes=2000, observe=ct.studies.Evaluator(problem, task.test).observers())
     >>> run.trace[["accuracy", "worst_tenth", "gain"]].round(3).values.tolist()
     [[0.83, 0.652, 0.0], [0.922, 0.83, 0.092]]
     """
@@ -305,7 +305,7 @@ class Evaluator:
         if score == "accuracy" and not (self._one_for_each_class or self._two_classes):
             raise MismatchError(
                 "accuracy: the model gives one number a row, and nothing says which numbers stand for which of the "
-                "test labels; -1 and +1 are known, and 0 and 1 of a model that gives logits, such as ct.Torch with "
+                "test labels; -1 and +1 are known, and 0 and 1 of a model that gives logits, such as ct.models.Torch with "
                 "torch.nn.BCEWithLogitsLoss(). Pass a function score(predicted, labels), such as "
                 "lambda predicted, labels: ((predicted > 0.5) == labels).mean()"
             )

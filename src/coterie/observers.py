@@ -16,10 +16,12 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from ._progress import progress_bar
+from .engines.recorder import FileRecorder
 from .engines.run import Run
 from .errors import MissingExtra
 
-__all__ = ["MLflow", "TensorBoard", "WandB"]
+__all__ = ["FileRecorder", "MLflow", "TensorBoard", "WandB", "progress_bar"]
 
 
 def _library(who: str, module: str, extra: str) -> Any:

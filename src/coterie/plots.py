@@ -495,7 +495,7 @@ def comparison(
     Parameters
     ----------
     table : DataFrame
-        As in :class:`coterie.Comparison`; several seeds are drawn as in :func:`traces`.
+        As in :class:`coterie.studies.Comparison`; several seeds are drawn as in :func:`traces`.
     unit : str
         As in :mod:`coterie.plots`.
     optimum : mapping
@@ -681,7 +681,7 @@ def traces(
     return figure
 
 
-def ties(
+def edges(
     graph: Graph,
     confidence: ArrayLike | None = None,
     losses: ArrayLike | None = None,
@@ -711,7 +711,7 @@ def ties(
     Examples
     --------
     >>> import coterie as ct
-    >>> figure = ties(ct.graphs.complete(4), confidence=[1, 2, 3, 4], losses=[0.1, 0.4, 0.2, 0.9], labels="abcd")
+    >>> figure = edges(ct.graphs.complete(4), confidence=[1, 2, 3, 4], losses=[0.1, 0.4, 0.2, 0.9], labels="abcd")
     >>> len(figure.axes[0].texts)
     4
     """

@@ -1,6 +1,6 @@
-"""A deterministic simulator of faults: real peers' code in a world where everything goes wrong, from one seed.
+"""A deterministic simulator of faults: real peers' code in agents' arrays where everything goes wrong, from one seed.
 
-Letters are late, lost, doubled and out of order; the network falls apart and comes together; peers crash in the
+Messages are late, lost, doubled and out of order; the network falls apart and comes together; peers crash in the
 middle of what they do, with what they have saved and nothing else; disks refuse to write; clocks run at different
 speeds; members join and leave; and an adversary replays what it has seen, mutates it, and sends what no honest peer
 would. On top of that weather come faults by name (:data:`FAULTS`), any of them in any seed:
@@ -11,7 +11,7 @@ floods      a member sends a hundred times as much as it should
 clocks      a peer starts with a clock that is years ahead or behind, with or without its state; then again
 disks       a disk is full for a long while, then works
 backups     the folder of a peer is put back to an older state
-fork        the steward goes on from a backup, so that there are two lists of members, and heals it
+fork        the admin goes on from a backup, so that there are two lists of members, and heals it
 removal     a member is removed while it is down, and comes back
 ==========  ==============================================================================================
 
@@ -19,8 +19,8 @@ Then the faults stop, and this must hold: the models of those that are left come
 or, among liars, no honest one's error is larger by more than a third than it would be alone, or among the honest;
 everybody hears its neighbours again; who was removed knows it; a fork was named, and is healed; no budget was exceeded.
 
-Always, whatever happens: no peer uses a number of a letter twice; nothing that fails a check reaches a method, and no
-letter reaches it twice; no release is made twice with other noise; a restarted peer goes on from what it had saved.
+Always, whatever happens: no peer uses a number of a message twice; nothing that fails a check reaches a method, and no
+message reaches it twice; no release is made twice with other noise; a restarted peer goes on from what it had saved.
 
     python tests/chaos --seeds 1000        (make chaos SEEDS=1000)
     python tests/chaos --seed 17           one seed again, exactly
@@ -30,8 +30,8 @@ letter reaches it twice; no release is made twice with other noise; a restarted 
 from __future__ import annotations
 
 from .faults import FAULTS
+from .simulated import Chaos, Report, run_seed
 from .tasks import TASKS
 from .weather import Weather
-from .world import Chaos, Report, run_seed
 
 __all__ = ["FAULTS", "TASKS", "Chaos", "Report", "Weather", "run_seed"]

@@ -32,7 +32,7 @@ def main() -> None:
     if given.seed is not None:
         print(run_seed(given.seed, given.task, given.fault))
         return
-    began, letters, refused, crashes, faults = time.time(), 0, 0, 0, Counter[str]()
+    began, messages, refused, crashes, faults = time.time(), 0, 0, 0, Counter[str]()
     done = 0
     with ProcessPoolExecutor(given.jobs) as pool, progress_bar("seeds") as progress:
         seeds = range(given.first, given.first + given.seeds)
@@ -47,16 +47,16 @@ def main() -> None:
                 again = f"python tests/chaos --seed {runs[run]}{more}"
                 print(f"FAILED, seed {runs[run]}: {error}\nagain: {again}", file=sys.stderr)
                 sys.exit(1)
-            done, letters, crashes = done + 1, letters + report.letters, crashes + report.crashes
+            done, messages, crashes = done + 1, messages + report.messages, crashes + report.crashes
             refused += sum(report.refused.values())
             faults.update(report.faults)
             progress(done, given.seeds)
             if done % 50 == 0 and not sys.stderr.isatty():  # where there is no bar
-                text = f"{done} seeds, {letters:,} letters, {refused:,} refused, {crashes:,} crashes"
+                text = f"{done} seeds, {messages:,} messages, {refused:,} refused, {crashes:,} crashes"
                 print(text, file=sys.stderr, flush=True)
     named = ", ".join(f"{name} {count}" for name, count in sorted(faults.items())) or "none"
     print(
-        f"{done} seeds passed in {time.time() - began:.0f} s: {letters:,} letters, {refused:,} refused, "
+        f"{done} seeds passed in {time.time() - began:.0f} s: {messages:,} messages, {refused:,} refused, "
         f"{crashes:,} crashes; faults: {named}"
     )
 

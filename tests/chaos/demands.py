@@ -18,7 +18,7 @@ from coterie.peers.wire.packet import Packet
 from .tasks import NOISE, TASKS
 
 if TYPE_CHECKING:
-    from .world import Chaos
+    from .simulated import Chaos
 
 #: Among liars, the mean squared error of the honest members may be so much of what it is alone, or among the honest,
 #: whichever is larger; and that of one of them so much: an error that is larger by a third.
@@ -66,7 +66,7 @@ def _muted(chaos: Chaos, began: float) -> str:
     """Who does not hear a neighbour, since the faults are over."""
     here = _here(chaos)
     for i, node in here.items():
-        for j in node.ties:
+        for j in node.edges:
             if j in here and node.fresh.heard.get(j, -np.inf) < chaos.clock(i, began):
                 return f"{i} has not heard {j} since the faults were over"
     return ""
@@ -80,12 +80,12 @@ def gap(chaos: Chaos) -> float:
         return np.inf
     W = np.zeros((len(here), len(here)))
     for k, node in enumerate(nodes):
-        for j, weight in node.ties.items():
+        for j, weight in node.edges.items():
             if j not in here:
                 return np.inf
             W[k, members.index(j)] = weight
     if not np.array_equal(W, W.T):
-        return np.inf  # two ends of a tie do not agree yet
+        return np.inf  # two ends of an edge do not agree yet
     charter = chaos.charter
     if charter.confidence == "gossip":
         largest = max(node.largest for node in nodes)  # of all that there ever were
@@ -146,9 +146,9 @@ def of_the_end(chaos: Chaos) -> None:
         if ledger is None:
             continue
         chaos.demand(ledger.releases <= chaos.method.plan.steps, f"peer {i} has spent {ledger.releases} releases")
-        if chaos.task == "private" and node.ties:
+        if chaos.task == "private" and node.edges:
             chaos.demand(ledger.exhausted, f"peer {i} has made {ledger.releases} releases only")
-            for slot, j in enumerate(node.peer.world.peer):
+            for slot, j in enumerate(node.peer.arrays.peer):
                 other = chaos.nodes[int(j)]
-                same = other is not None and np.array_equal(node.peer.tie.copy[slot], other.theta)
+                same = other is not None and np.array_equal(node.peer.edge.copy[slot], other.theta)
                 chaos.demand(same, f"{i} has not heard what {j} published")

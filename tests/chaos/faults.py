@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from coterie.core.world import EVERYONE
+from coterie.core.arrays import EVERYONE
 from coterie.engines.wire import read_numbers, write_numbers
 from coterie.peers.group.roster import read_roster, sign_roster
 from coterie.peers.node.mailbox import Send
@@ -17,7 +17,7 @@ from coterie.peers.wire.packet import HELLO, read_packet, write_hello
 from .tasks import Task
 
 if TYPE_CHECKING:
-    from .world import Chaos
+    from .simulated import Chaos
 
 #: Seconds of the wrong clocks, about: two years.
 YEARS = 6e7
@@ -82,7 +82,7 @@ class Liars(Fault):
         return task.resists
 
     def said(self, i: int, node: Node, send: Send) -> Send:
-        """A lie in place of every letter of the method."""
+        """A lie in place of every message of the method."""
         if i not in self._lie or send.roster:
             return send
         packet = read_packet(send.data)[0]
@@ -113,7 +113,7 @@ class Liars(Fault):
 
 
 class Floods(Fault):
-    """A member that sends a hundred times as much as it should: greetings, and letters that it has sent before."""
+    """A member that sends a hundred times as much as it should: greetings, and messages that it has sent before."""
 
     EVERY = 0.25
     TIMES = 100
@@ -129,14 +129,14 @@ class Floods(Fault):
         chaos, i = self.chaos, self._member
         node = chaos.nodes[i]
         if node is not None:
-            letters = [letter for letter in node.peer.greet()[:1] if not chaos.method.remembers]
+            messages = [message for message in node.peer.greet()[:1] if not chaos.method.remembers]
             for k in range(int(self.TIMES * self.EVERY * chaos.charter.rate)):
-                if k % 2 == 0 or not letters:
+                if k % 2 == 0 or not messages:
                     hello = write_hello(bytes(self.rng.bytes(16)), node.group.roster.version)
                     data = chaos.forged(i, EVERYONE, kind=HELLO, content=hello)
                 else:
-                    data = chaos.forged(i, EVERYONE, kind=letters[0].kind, text=letters[0].text)
-                for j in node.ties:
+                    data = chaos.forged(i, EVERYONE, kind=messages[0].kind, text=messages[0].text)
+                for j in node.edges:
                     self._reached = self._reached or chaos.nodes[j] is not None
                     chaos.deliver(i, j, Send(j, data), honest=True)
         if chaos.now < self._until:
@@ -207,7 +207,7 @@ class Backups(Fault):
 
 
 class ForkedLists(Fault):
-    """The steward goes on from a backup: two lists of members with one number. Peers name it, the steward heals it."""
+    """The admin goes on from a backup: two lists of members with one number. Peers name it, the admin heals it."""
 
     PATIENCE = 240.0
 
@@ -227,11 +227,11 @@ class ForkedLists(Fault):
         if chaos.roster.version <= self._backup.version:
             self._change()
         first, second = (member.address for member in self._backup.members[:2])
-        self.other = sign_roster(self._backup.with_tie(first, second, 3.0), chaos.steward)
+        self.other = sign_roster(self._backup.with_edge(first, second, 3.0), chaos.admin)
         chaos.tell(self.some(1)[0], self.other)
 
     def calm(self) -> None:
-        """The steward heals it some time later: until then, everybody has heard that there is another list."""
+        """The admin heals it some time later: until then, everybody has heard that there is another list."""
         chaos = self.chaos
         chaos.tell(self.some(1)[0], self.other)  # those who knew of it may all have crashed
         chaos.at(chaos.now + self.PATIENCE, self._heal)
@@ -240,7 +240,7 @@ class ForkedLists(Fault):
         chaos = self.chaos
         for i in sorted(chaos.present):
             node = chaos.nodes[i]
-            chaos.demand(node is None or "fork" in node.trouble.alarms, f"{i} says nothing of the fork of the list")
+            chaos.demand(node is None or "fork" in node.errors.alerts, f"{i} says nothing of the fork of the list")
         chaos.publish(chaos.roster.healing(read_roster(self.other, chaos.charter)), healed=True)
         self._healed = True
 
@@ -248,7 +248,7 @@ class ForkedLists(Fault):
     def over(self) -> bool:
         """Healed: nobody has another list, nobody speaks of a fork."""
         nodes = [self.chaos.nodes[i] for i in self.chaos.present]
-        return self._healed and all(node is not None and "fork" not in node.trouble.alarms for node in nodes)
+        return self._healed and all(node is not None and "fork" not in node.errors.alerts for node in nodes)
 
 
 class Removal(Fault):

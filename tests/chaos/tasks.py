@@ -21,7 +21,7 @@ class Task(NamedTuple):
     words: dict[str, Any]
     accuracy: float = ANY
     resists: bool = False  # whether some members lie: then the others must be as good as alone
-    beyond: float = 1e6  # a number that no letter may hold
+    beyond: float = 1e6  # a number that no message may hold
 
 
 TASKS: dict[str, Task] = {
@@ -54,7 +54,7 @@ class Rows(NamedTuple):
     models: np.ndarray  # (n, FEATURES)
 
 
-def charter_of(task: Task, title: str, steward: bytes) -> Charter:
+def charter_of(task: Task, title: str, admin: bytes) -> Charter:
     """What all members of a seed have agreed on."""
     boosting = task.words["method"] == "boosting"
     given: dict[str, Any] = {
@@ -68,7 +68,7 @@ def charter_of(task: Task, title: str, steward: bytes) -> Charter:
         "max_rows": 20,
         "radius": 100.0,
         "trim": 0.0,
-        "steward": steward,
+        "admin": admin,
     }
     return make_charter(**given | task.words)
 
@@ -86,10 +86,10 @@ def rows_of(rng: np.random.Generator, n: int, task: Task) -> Rows:
     return Rows(X, y, models)
 
 
-def ties_of(rng: np.random.Generator, n: int, task: Task) -> list[tuple[int, int, float]]:
+def edges_of(rng: np.random.Generator, n: int, task: Task) -> list[tuple[int, int, float]]:
     """A connected graph; a complete one where each must have enough honest neighbours."""
     if task.resists:
         return [(a, b, 1.0) for a in range(n) for b in range(a + 1, n)]
-    ties = {(i, int(rng.integers(i))): 0.0 for i in range(1, n)}
-    ties |= {tuple(sorted(rng.choice(n, 2, replace=False), reverse=True)): 0.0 for _ in range(n)}
-    return [(int(b), int(a), float(rng.uniform(0.5, 2.0))) for a, b in ties]
+    edges = {(i, int(rng.integers(i))): 0.0 for i in range(1, n)}
+    edges |= {tuple(sorted(rng.choice(n, 2, replace=False), reverse=True)): 0.0 for _ in range(n)}
+    return [(int(b), int(a), float(rng.uniform(0.5, 2.0))) for a, b in edges]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from coterie.core.letters import lengths_of, longest
+from coterie.core.messages import lengths_of, longest
 from coterie.errors import DataError
 from coterie.peers.node.mailbox import Send
 from coterie.peers.wire.packet import SIGNATURE, read_packet
@@ -14,7 +14,7 @@ from coterie.peers.wire.packet import SIGNATURE, read_packet
 from .tasks import FEATURES, TASKS
 
 if TYPE_CHECKING:
-    from .world import Chaos
+    from .simulated import Chaos
 
 
 class Weather(NamedTuple):
@@ -93,15 +93,15 @@ class Adversary:
                 other = int(rng.integers(chaos.n))
                 if other != i:
                     self._offer(other, j, data)
-            case 4:  # nothing at all like a letter
+            case 4:  # nothing at all like a message
                 self._offer(i, j, bytes(rng.bytes(int(rng.integers(300)))))
             case 5:  # for another run
                 self._offer(i, j, chaos.forged(i, j, run=bytes(rng.bytes(16)), text=np.zeros(FEATURES)))
             case _:  # from a member that has turned hostile: signed, new, and with numbers that must not pass
                 bad = rng.choice([np.nan, np.inf, -np.inf, TASKS[chaos.task].beyond, 1e300])
-                lengths = lengths_of(chaos.method.letters, chaos.p)
+                lengths = lengths_of(chaos.method.messages, chaos.p)
                 kind = int(rng.integers(len(lengths) + 1))
-                length = int(rng.choice([2, 5, 40]))  # of one number, some letters are a count: good as it is
+                length = int(rng.choice([2, 5, 40]))  # of one number, some messages are a count: good as it is
                 if kind < len(lengths) and rng.random() < 0.8:
                     length = longest(lengths[kind : kind + 1])
                 if length:
@@ -113,7 +113,7 @@ class Adversary:
         self._chaos.deliver(i, j, Send(j, data), honest=False)
 
     def _replay(self, i: int, j: int, data: bytes) -> None:
-        """An old letter: it may be one that its receiver has never seen, which is just a late one."""
+        """An old message: it may be one that its receiver has never seen, which is just a late one."""
         if len(data) > SIGNATURE:
             try:
                 packet = read_packet(data)[0]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 import coterie as ct
+from coterie.core.arrays import TAIL
 from coterie.core.method import method
 from coterie.core.methods.fixed import FixedModels
-from coterie.core.world import TAIL
 from coterie.core.wrap.learned import ASK, ASKED, HEARD, WEIGHT, Learned, answer, ask, hear, note_answer, tell, weigh
 from coterie.errors import ContractError, ParameterError
 from coterie.testing.graph_rules import GRAPH_RULE_CHECKS, check_graph_rule
@@ -37,45 +37,45 @@ def test_every_graph_rule_keeps_its_promise(graph_rule, promise):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("promise", PROMISES)
-@pytest.mark.parametrize("sampling", ["shuffle", ct.Shuffle(4, 2)], ids=repr)
+@pytest.mark.parametrize("sampling", ["shuffle", ct.sampling.PeerShuffling(4, 2)], ids=repr)
 def test_every_promise_is_kept_where_peers_come_from_gossip(sampling, promise):
     GRAPH_RULE_CHECKS[promise](ct.Learned(FixedModels(), ct.GraphRule(kappa=2), every=1, sampling=sampling))
 
 
 @method
 class Deaf(Learned):
-    """Does not listen to what others say about the weight of a tie."""
+    """Does not listen to what others say about the weight of an edge."""
 
-    def receive(self, data, me, ties, letter, outbox):
-        if letter.kind == ASK:
-            answer(self, data, me, ties, letter, outbox)
-        elif letter.kind != WEIGHT and note_answer(self, data, me, letter, outbox):
-            weigh(self, data, me, ties, outbox)
+    def receive(self, data, me, edges, message, outbox):
+        if message.kind == ASK:
+            answer(self, data, me, edges, message, outbox)
+        elif message.kind != WEIGHT and note_answer(self, data, me, message, outbox):
+            weigh(self, data, me, edges, outbox)
 
 
 @method
 class Waiting(Learned):
     """Does nothing until everybody it asked has answered."""
 
-    def wake(self, data, me, ties, chance, outbox):
+    def wake(self, data, me, edges, randomness, outbox):
         if me.note[ASKED] == me.note[HEARD]:
-            ask(self, data, me, ties, chance.dice[self.inner_dice :], outbox)
+            ask(self, data, me, edges, randomness.dice[self.inner_dice :], outbox)
 
 
 @method
 class Modest(Learned):
     """Says that its degree is half of what it is."""
 
-    def receive(self, data, me, ties, letter, outbox):
-        later = hear(self, data, me, ties, letter.sender, letter.slot, letter.text[0], letter.text[1], 0.0, outbox)
-        if letter.kind == ASK:
-            answer(self, data, me, ties, letter, outbox)
+    def receive(self, data, me, edges, message, outbox):
+        later = hear(self, data, me, edges, message.sender, message.slot, message.text[0], message.text[1], 0.0, outbox)
+        if message.kind == ASK:
+            answer(self, data, me, edges, message, outbox)
             outbox.text[outbox.cursor[TAIL] - 1, 4] *= 0.5
-        elif letter.kind != WEIGHT:
-            if note_answer(self, data, me, letter, outbox):
-                weigh(self, data, me, ties, outbox)
+        elif message.kind != WEIGHT:
+            if note_answer(self, data, me, message, outbox):
+                weigh(self, data, me, edges, outbox)
         elif later:
-            tell(letter.sender, data.weight[letter.slot], ties.stamp[letter.slot], 0.0, outbox)
+            tell(message.sender, data.weight[message.slot], edges.stamp[message.slot], 0.0, outbox)
 
 
 @pytest.mark.slow
@@ -86,7 +86,7 @@ class Modest(Learned):
         (Modest, "never increases the objective", "increases the objective"),
         (Modest, "finds the best graph", "away from the best"),
         (Modest, "learns the same on peers", "degree is not the sum"),
-        (Waiting, "comes to agree after late and lost letters", "away from the best"),
+        (Waiting, "comes to agree after late and lost messages", "away from the best"),
     ],
 )
 def test_planted_faults_are_found(fault, promise, complaint):

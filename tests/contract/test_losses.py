@@ -12,7 +12,7 @@ from coterie.core import losses, proximal
 from coterie.core.losses import LOSSES, loss
 from coterie.core.offsets import Offset, with_offsets
 from coterie.core.rules import rule
-from coterie.engines.worlds import world_of
+from coterie.engines.arrays import arrays_of
 from coterie.errors import ContractError, DataError, ParameterError
 from coterie.testing import check_loss
 
@@ -121,9 +121,9 @@ def test_bad_parameters_are_refused(make, value):
 )
 def test_a_loss_chooses_the_solver_of_proximal_steps(loss, solver):
     data = ct.AgentData([[1.0], [2.0]], None if loss.unlabelled else [1.0, -1.0], agents=[0, 1])
-    world = world_of(ct.Problem.separate(data, ct.graphs.complete(2), loss))
-    assert type(proximal.prepare(world, 1).solver).__name__ == solver
-    assert type(proximal.prepare(world, 1, steps=3).solver).__name__ == "GradientSteps"
+    arrays = arrays_of(ct.Problem.separate(data, ct.graphs.complete(2), loss))
+    assert type(proximal.prepare(arrays, 1).solver).__name__ == solver
+    assert type(proximal.prepare(arrays, 1, steps=3).solver).__name__ == "GradientSteps"
 
 
 def test_offsets_shift_margins():

@@ -14,7 +14,7 @@ from coterie.core import losses
 from coterie.engines.peer import Peer
 from coterie.peers import make_charter
 from coterie.peers.model.tables import work_of
-from coterie.peers.model.work import world_of_one, write_work
+from coterie.peers.model.work import arrays_of_one, write_work
 from coterie.testing import check_loss, hard_problem
 from shown import shown
 
@@ -24,13 +24,13 @@ import squared_hinge
 from coterie.core import losses
 from coterie.core.methods import METHODS
 from coterie.engines.peer import Peer
-from coterie.peers.model.work import read_work, world_of_one
+from coterie.peers.model.work import read_work, arrays_of_one
 
 losses.LOSSES["squared-hinge"] = squared_hinge.SquaredHinge()
 with open(sys.argv[1], "rb") as file:
     work = read_work(file.read())
 assert work.loss == squared_hinge.SquaredHinge()
-peer = Peer(METHODS["cd"], world_of_one(work, 0, {1: 1.0}, 2, 60), 0.0 * work.theta)
+peer = Peer(METHODS["cd"], arrays_of_one(work, 0, {1: 1.0}, 2, 60), 0.0 * work.theta)
 peer.wake()
 assert "numba" not in sys.modules
 print(*peer.theta)
@@ -102,7 +102,7 @@ def test_in_files(loss, by_name, tmp_path):
 
 def test_a_charter_may_name_it_and_a_plain_peer_works_with_it(loss, tmp_path):
     fields = {"title": "", "features": ["a", "b"], "target": "c", "labels": ["no", "yes"], "loss": "squared-hinge"}
-    charter = make_charter(**fields, objective="personalized", method="cd", intercept=False, steward=bytes(32))
+    charter = make_charter(**fields, objective="personalized", method="cd", intercept=False, admin=bytes(32))
     X, y, _ = rows()
     work = work_of(charter, X, y)
     (tmp_path / "work").write_bytes(write_work(work))
@@ -113,7 +113,7 @@ def test_a_charter_may_name_it_and_a_plain_peer_works_with_it(loss, tmp_path):
         text=True,
         check=True,
     )
-    peer = Peer(ct.CoordinateDescent(), world_of_one(work, 0, {1: 1.0}, 2, 60), 0.0 * work.theta)
+    peer = Peer(ct.CoordinateDescent(), arrays_of_one(work, 0, {1: 1.0}, 2, 60), 0.0 * work.theta)
     peer.wake()
     np.testing.assert_allclose(np.array(done.stdout.split(), float), peer.theta, rtol=1e-12)
     assert np.any(peer.theta)

@@ -9,14 +9,14 @@ import pytest
 
 import coterie as ct
 from coterie.core import foreign, methods
-from coterie.core.letters import Bounds, Contents
+from coterie.dev import Bounds, Contents
+from coterie.engines.arrays import arrays_of, part_of
 from coterie.engines.peer import Peer
 from coterie.engines.wire import write_numbers
-from coterie.engines.worlds import part_of, world_of
 from coterie.peers.group.charter import charter_json, make_charter, read_charter
 from coterie.peers.model.tables import check_charter
 from coterie.peers.model.work import method_of
-from coterie.peers.wire.gate import Refused, check_letter
+from coterie.peers.wire.gate import Refused, check_message
 from coterie.peers.wire.packet import VERSION, Packet
 from coterie.testing import check_method, hard_problem
 from shown import shown
@@ -44,17 +44,17 @@ def test_the_simulator_knows_it_by_name():
     problem = hard_problem()
     run = ct.simulate(problem, "gradient-step", wakes=300 * problem.n, seed=0)
     assert problem.suboptimality(run.theta) < 1e-6
-    assert run.letters == run.tally[0, 0] == run.tally[0, 1] / problem.p
-    assert run.bits(32) == run.letters * problem.p * 32
+    assert run.messages == run.tally[0, 0] == run.tally[0, 1] / problem.p
+    assert run.bits(32) == run.messages * problem.p * 32
     learned = ct.simulate(problem, ct.Learned("gradient-step", ct.GraphRule(kappa=2)), wakes=100, seed=0)
     assert learned.graph != problem.graph
 
 
 def gates(method, problem, radius):
-    """A peer for each of two agents, and what its gate knows of letters."""
-    contents = Contents(method.letters, Bounds(problem.p, radius, problem.radius, problem.outputs))
-    world, start = world_of(problem), problem.local()
-    return contents, [Peer(method, part_of(world, i, i + 1), start[i]) for i in range(problem.n)]
+    """A peer for each of two agents, and what its gate knows of messages."""
+    contents = Contents(method.messages, Bounds(problem.p, radius, problem.radius, problem.outputs))
+    arrays, start = arrays_of(problem), problem.local()
+    return contents, [Peer(method, part_of(arrays, i, i + 1), start[i]) for i in range(problem.n)]
 
 
 def packet(sender, to, kind, text):
@@ -73,9 +73,9 @@ def test_peers_exchange_its_bytes_through_the_gate(step):
     for turn in range(400):
         queue.extend(peers[turn % 2].wake())
         while queue:
-            letter = queue.popleft()
-            text = check_letter(contents, {0, 1}, packet(letter.sender, letter.to, letter.kind, letter.text))
-            queue.extend(peers[letter.to].take(letter.sender, letter.kind, text))
+            message = queue.popleft()
+            text = check_message(contents, {0, 1}, packet(message.sender, message.to, message.kind, message.text))
+            queue.extend(peers[message.to].take(message.sender, message.kind, text))
             passed += 1
     assert passed == 402
     np.testing.assert_allclose([peer.theta for peer in peers], problem.solve(), atol=1e-9)
@@ -88,16 +88,16 @@ def test_peers_exchange_its_bytes_through_the_gate(step):
         (lambda text: text * [1.0, np.nan], "finite"),
     ]:
         with pytest.raises(Refused, match=f"^{reason}"):
-            check_letter(contents, {0, 1}, packet(0, 1, 0, change(good)))
+            check_message(contents, {0, 1}, packet(0, 1, 0, change(good)))
     with pytest.raises(Refused, match=r"^shape"):
-        check_letter(contents, {0, 1}, packet(0, 1, 1, good))
+        check_message(contents, {0, 1}, packet(0, 1, 1, good))
 
 
 @pytest.mark.usefixtures("listed")
 def test_a_charter_names_it(step):
     fields = {"title": "a group", "features": ["x"], "target": "y", "loss": "squared", "objective": "collaborative"}
     fields |= {"method": "gradient-step", "settings": {"step": 0.5}}
-    charter = make_charter(steward=bytes(32), **fields)
+    charter = make_charter(admin=bytes(32), **fields)
     for agreed in (charter, read_charter(charter_json(charter))):
         assert method_of(agreed).method == step(0.5)  # within what trims the copies of its neighbours
     check_charter(charter)

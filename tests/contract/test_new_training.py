@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 
 import coterie as ct
-from coterie.core.linear import copy_to
-from coterie.core.world import EVERYONE, send
+from coterie.dev import EVERYONE, copy_to, send
 from coterie.errors import ContractError
 from coterie.testing import check_method
 from coterie.testing.methods import METHOD_CHECKS
 from shown import shown
 
-LOCAL = ct.SGD(0.1, batch=2, steps=2)
+LOCAL = ct.optim.SGD(0.1, batch=2, steps=2)
 GossipLearning = shown("how-to/bring-a-method.md", "gossip.py").GossipLearning
 
 
@@ -26,18 +25,18 @@ def test_it_keeps_every_promise():
 
 @ct.method
 class Trusting(GossipLearning):
-    """Takes a letter for what it should be."""
+    """Takes a message for what it should be."""
 
-    def receive(self, data, me, ties, letter, outbox):
-        for k in range(min(letter.text.shape[0], me.heard.shape[0])):
-            me.heard[k] = letter.text[k]
+    def receive(self, data, me, edges, message, outbox):
+        for k in range(min(message.text.shape[0], me.heard.shape[0])):
+            me.heard[k] = message.text[k]
 
 
 @ct.method
 class Told(GossipLearning):
     """Sends all of its model, personal parameters, too."""
 
-    def publish(self, data, me, ties, chance, outbox):
+    def publish(self, data, me, edges, randomness, outbox):
         copy_to(me.job.theta, me.theta)
         send(outbox, EVERYONE, 0, me.theta)
 
@@ -46,38 +45,38 @@ class Told(GossipLearning):
 class Curious(GossipLearning):
     """Asks the model something between two jobs, where a model in Python is not there."""
 
-    def publish(self, data, me, ties, chance, outbox):
+    def publish(self, data, me, edges, randomness, outbox):
         data.model.gradient(data, me.job.theta, -0.1, me.job.theta)
-        GossipLearning.publish(self, data, me, ties, chance, outbox)
+        GossipLearning.publish(self, data, me, edges, randomness, outbox)
 
 
 @ct.method
 class Counting(GossipLearning):
     """Moves by its number."""
 
-    def publish(self, data, me, ties, chance, outbox):
+    def publish(self, data, me, edges, randomness, outbox):
         me.job.theta[0] += 0.01 * data.address
-        GossipLearning.publish(self, data, me, ties, chance, outbox)
+        GossipLearning.publish(self, data, me, edges, randomness, outbox)
 
 
 @ct.method
 class Exploding(GossipLearning):
     """Goes away from what it hears, twice as far each time."""
 
-    def receive(self, data, me, ties, letter, outbox):
-        if letter.kind == 0 and letter.text.shape[0] == me.heard.shape[0]:
+    def receive(self, data, me, edges, message, outbox):
+        if message.kind == 0 and message.text.shape[0] == me.heard.shape[0]:
             for k in range(me.heard.shape[0]):
-                me.heard[k] = -1e200 * letter.text[k] * abs(letter.text[k])
+                me.heard[k] = -1e200 * message.text[k] * abs(message.text[k])
 
 
 @pytest.mark.parametrize(
     ("fault", "promise"),
     [
-        (Trusting, "ignores bad letters"),
+        (Trusting, "ignores bad messages"),
         (Told, "keeps to what it declares"),
         pytest.param(Curious, "trains all at once", marks=[pytest.mark.compiled, pytest.mark.slow]),
         (Counting, "ignores names"),
-        (Counting, "trains alone without ties"),
+        (Counting, "trains alone without edges"),
         (Exploding, "repeats itself"),
         (Exploding, "bears with the network"),
         (Exploding, "goes on after changes"),
@@ -135,7 +134,7 @@ def test_a_model_of_ones_own_is_fitted_as_by_scikit_learn():
 
     X, y, problem = counts(ct.graphs.complete(4))
     best = PoissonRegressor(alpha=0.0, fit_intercept=False, tol=1e-12).fit(X, y).coef_
-    run = ct.simulate(problem, ct.GradientTracking(ct.SGD(0.12)), rounds=400)
+    run = ct.simulate(problem, ct.gossip.GradientTracking(ct.optim.SGD(0.12)), rounds=400)
     np.testing.assert_allclose(run.theta, np.tile(best, (4, 1)), rtol=0, atol=1e-6)
 
 

@@ -60,7 +60,7 @@ FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 #: first run compiles, and the machine may be busy.
 LIMIT, SLOW_LIMIT = 900, 1800
 
-#: Of a traceback, so many steps are shown; of a wrong output, so many letters.
+#: Of a traceback, so many steps are shown; of a wrong output, so many messages.
 DEPTH, MOST = 8, 4000
 
 CODE = ("python", "sh")
@@ -356,7 +356,7 @@ def _run_block(block: Block, names: dict, shells: _Shells, limit: float, printed
     elif block.kind == "sh":
         return shells.run(block)
     elif block.kind in ("python", "doctest"):
-        with _alarm(block, limit):
+        with _alert(block, limit):
             return _execute(block, names) if block.kind == "python" else _doctest(block, names)
     return printed
 
@@ -366,7 +366,7 @@ class _TooLongError(BaseException):
 
 
 @contextlib.contextmanager
-def _alarm(block: Block, limit: float) -> Iterator[None]:
+def _alert(block: Block, limit: float) -> Iterator[None]:
     """A block that takes longer than `limit` seconds is wrong."""
 
     def ring(_number: int, frame: types.FrameType | None) -> None:

@@ -24,7 +24,7 @@ def section(name):
 
 
 def test_subcommands_of_subcommands_are_there():
-    assert {"coterie fit", "coterie peer run", "coterie group steward hand-over"} <= set(COMMANDS)
+    assert {"coterie fit", "coterie peer run", "coterie group admin hand-over"} <= set(COMMANDS)
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -4,7 +4,7 @@ An agent's loss f_i with its derivatives; the argmin of f_i plus a quadratic by 
 library's (linear systems, Newton's method, enumeration of active sets); then each method with dictionaries of copies,
 edge variables and multipliers as docs/math.md has them; and problems that have the same data as these.
 
-An agent without ties has nobody to agree with: by convention it keeps the model that it trains alone, so it starts
+An agent without edges has nobody to agree with: by convention it keeps the model that it trains alone, so it starts
 there, is woken now and then (event (i, -1)), and must stay.
 """
 
@@ -145,7 +145,7 @@ class Setting(NamedTuple):
         return [int(j) for j in np.flatnonzero(self.W[i])]
 
     def copies(self, theta, known=None):
-        """The initial swap; of a tie that is there already, what is known stays."""
+        """The initial swap; of an edge that is there already, what is known stays."""
         known = known or {}
         return {
             i: {j: known.get(i, {}).get(j, theta[j].copy()) for j in self.neighbours(i)} for i in range(len(self.W))
@@ -172,7 +172,7 @@ class Copies:
         self.change(setting)
 
     def change(self, setting):
-        """Other data and ties: new neighbours swap their models."""
+        """Other data and edges: new neighbours swap their models."""
         self.setting, self.copies = setting, setting.copies(self.theta, self.copies)
 
     def gossip(self, events):
@@ -221,7 +221,7 @@ class Multipliers:
         self.change(setting)
 
     def change(self, setting):
-        """Other data and ties: new neighbours start from a swap of their models and no multipliers."""
+        """Other data and edges: new neighbours start from a swap of their models and no multipliers."""
         self.setting = setting
         ends = [(i, j) for i in range(len(self.T)) for j in setting.neighbours(i)]
         self.Z = {(i, j): self.Z.get((i, j), {k: self.T[k][k].copy() for k in (i, j)}) for i, j in ends}
@@ -292,7 +292,7 @@ class Multipliers:
 
 
 def weights(rng):
-    """A ring with two chords; the last agent has no ties."""
+    """A ring with two chords; the last agent has no edges."""
     W = np.zeros((N, N))
     ring = [(i, (i + 1) % (N - 1)) for i in range(N - 1)]
     for i, j in [*ring, (0, 2), (1, 4)]:
@@ -302,7 +302,7 @@ def weights(rng):
 
 @functools.cache
 def example(objective, loss):
-    """A problem with an agent without data and one without ties, and the same for the references."""
+    """A problem with an agent without data and one without edges, and the same for the references."""
     rng = np.random.default_rng([len(objective), *loss.encode()])
     W, mu = weights(rng), 0.6
     D, ridge = W.sum(axis=1), rng.uniform(0.02, 0.2, N)

@@ -1,4 +1,4 @@
-"""Decentralised boosting (DADA, Section 3) against plain NumPy: every step, the certificate, the letters.
+"""Decentralised boosting (DADA, Section 3) against plain NumPy: every step, the certificate, the messages.
 
 The references are at the top: gradient, vertex and step as the paper prints them, on dense matrices; and the optimum by
 SciPy's SLSQP in split variables. None uses the library. Base predictors have real outputs, so that no two of them are
@@ -15,8 +15,8 @@ from scipy.optimize import minimize
 from scipy.special import logsumexp, softmax
 
 import coterie as ct
+from coterie.core.arrays import VACANT
 from coterie.core.loop import NO_LIMIT
-from coterie.core.world import VACANT
 from coterie.engines.drivers import Timed
 from coterie.errors import DataError, MismatchError, ParameterError
 
@@ -25,7 +25,7 @@ WHOLE, STEP, MISSED = 0, 1, 2
 LOSSES = ("adaboost", "squared")
 #: For what is compiled for one loss alone, where the other one takes the same path: that is for `pytest -m slow`.
 FIRST = ("adaboost", pytest.param("squared", marks=pytest.mark.slow))
-#: The last agent has no ties.
+#: The last agent has no edges.
 EDGES = ((0, 1, 0.7), (1, 2, 1.3), (2, 3, 0.4), (0, 3, 1.0), (0, 2, 0.25))
 SIZES = np.array([4, 1, 6, 3, 5])
 
@@ -45,7 +45,7 @@ class Reference(NamedTuple):
 
     @property
     def a(self):
-        """d_k c_k; for an agent without ties, 1: it has only itself to please."""
+        """d_k c_k; for an agent without edges, 1: it has only itself to please."""
         degree, size = self.W.sum(axis=1), np.array([len(y) for y in self.y])
         return np.where(degree > 0, degree * size / size.max(), 1.0)
 
@@ -55,7 +55,7 @@ class Reference(NamedTuple):
         return logsumexp(-self.y[k] * z) if self.loss == "adaboost" else np.mean((z - self.y[k]) ** 2) / 2
 
     def value(self, theta, everybody=False):
-        """The objective of the paper leaves out agents without ties: their degree is zero."""
+        """The objective of the paper leaves out agents without edges: their degree is zero."""
         square = np.square(theta[:, None] - theta[None]).sum(axis=2)
         heard = np.flatnonzero((self.W.sum(axis=1) > 0) | everybody)
         return self.mu / 4 * (self.W * square).sum() + sum(self.a[k] * self.own(k, theta[k]) for k in heard)
@@ -234,7 +234,7 @@ def test_the_mean_over_seeds_keeps_the_bound_of_theorem_1(clock):
     """``E f(t) - f* <= 6 K (C + p0) / t``: for every accuracy, that many wakes are enough.
 
     C sums over the agents the largest ``(s - t)' Hessian (s - t)`` between two points of a ball. The Hessian of
-    log-sum-exp is a covariance of entries of A_k (s - t), at most ``(2 beta max|A_k|)^2``, and that of the ties is at
+    log-sum-exp is a covariance of entries of A_k (s - t), at most ``(2 beta max|A_k|)^2``, and that of the edges is at
     most ``mu d_k (2 beta)^2``: so ``C = 4 beta^2 sum_k d_k (c_k |A_k|^2 + mu)``, with |A_k| = max |A_k[r, j]|, the norm
     from l1 to l-infinity, is a bound, and a smaller one than with the l1 norms of the paper.
     """
@@ -252,10 +252,10 @@ def test_the_mean_over_seeds_keeps_the_bound_of_theorem_1(clock):
     assert above[-40:].mean() < above[20:24].mean() / 5
 
 
-# ---------------------------------------------------------------- agents without ties, baselines
+# ---------------------------------------------------------------- agents without edges, baselines
 
 
-def test_the_objective_leaves_out_agents_without_ties_and_the_gap_does_not():
+def test_the_objective_leaves_out_agents_without_edges_and_the_gap_does_not():
     reference, problem = instance()
     best = problem.solve()
     other = best.copy()
@@ -276,7 +276,7 @@ def together(reference, agents):
 def test_the_global_model_is_that_of_one_agent_with_all_rows(loss):
     reference, problem = instance(loss)
     one, pooled = together(reference, range(5))
-    models = ct.GlobalModel().models(problem)
+    models = ct.baselines.GlobalModel().models(problem)
     np.testing.assert_array_equal(models, np.tile(models[0], (5, 1)))
     assert pooled.own(0, models[0]) == pytest.approx(pooled.own(0, pooled.optimum()[0]), abs=1e-6)
     np.testing.assert_allclose(models[0], one.local()[0], rtol=0, atol=1e-4)
@@ -285,7 +285,7 @@ def test_the_global_model_is_that_of_one_agent_with_all_rows(loss):
 @pytest.mark.parametrize("loss", LOSSES)
 def test_component_models_are_those_of_one_agent_with_the_rows_of_a_component(loss):
     reference, problem = instance(loss, edges=((0, 2, 1.0), (1, 4, 2.0)))
-    models = ct.ComponentModels().models(problem)
+    models = ct.baselines.ComponentModels().models(problem)
     for component in ([0, 2], [1, 4], [3]):
         one, pooled = together(reference, component)
         least = pooled.own(0, pooled.optimum()[0])
@@ -296,7 +296,7 @@ def test_component_models_are_those_of_one_agent_with_the_rows_of_a_component(lo
 
 def test_models_drawn_to_their_mean_are_refused():
     with pytest.raises(MismatchError, match="RidgeToMean is not for boosting"):
-        ct.RidgeToMean().models(instance()[1])
+        ct.baselines.RidgeToMean().models(instance()[1])
 
 
 # ---------------------------------------------------------------- several classes
@@ -324,7 +324,9 @@ def test_several_classes_are_as_many_problems_on_one_graph(loss):
     assert run.trace["gap"].iloc[-1] == pytest.approx(sum(gaps), rel=1e-9)
 
 
-@pytest.mark.parametrize("models", [ct.Problem.solve, ct.GlobalModel().models, ct.ComponentModels().models])
+@pytest.mark.parametrize(
+    "models", [ct.Problem.solve, ct.baselines.GlobalModel().models, ct.baselines.ComponentModels().models]
+)
 def test_exact_models_of_several_classes_are_those_of_each(models):
     problem, binary = classes("adaboost")
     theta = models(problem).reshape(5, 3, 6)
@@ -334,7 +336,7 @@ def test_exact_models_of_several_classes_are_those_of_each(models):
         np.testing.assert_allclose(theta[:, c], expected, rtol=0, atol=1e-3)
 
 
-# ---------------------------------------------------------------- letters
+# ---------------------------------------------------------------- messages
 
 
 @pytest.mark.parametrize("outputs", [1, 3])
@@ -344,7 +346,7 @@ def test_a_wake_sends_a_few_numbers_to_each_neighbour(outputs):
     run = ct.simulate(problem, FW, events=events, start="zeros", every=1)
     sent = neighbours[events].sum()
     assert run.tally.tolist() == [[10, 10], [sent, (2 + outputs) * sent], [0, 0]]
-    assert run.letters == 10 + sent
+    assert run.messages == 10 + sent
     frame = 16 + 8 * (2 + outputs)
     assert np.diff(run.trace["bytes"]).tolist() == (frame * neighbours[events]).tolist()
     assert run.trace["bytes"].iloc[0] == 10 * (16 + 8)  # a model of zeros is a number of steps and nothing else
@@ -361,7 +363,7 @@ def wide(start_of, p=200, seed=6):
 
 
 @pytest.mark.parametrize("nonzero", [[3, 0, 99, 1, 7], [3, 0, 0, 0, 0], [100, 200, 0, 0, 0], [200, 200, 200, 200, 0]])
-def test_letters_hold_what_is_not_zero_and_bits_are_those_of_section_d(nonzero):
+def test_messages_hold_what_is_not_zero_and_bits_are_those_of_section_d(nonzero):
     """Greetings are pairs, however many; a step is a real number, an index and a sign (whole models beside them)."""
     neighbours = (weights(EDGES, 5) > 0).sum(axis=1)
     problem, theta = wide(nonzero)
@@ -380,14 +382,14 @@ def test_letters_hold_what_is_not_zero_and_bits_are_those_of_section_d(nonzero):
 
 
 def copies(driver):
-    """Of every tie: whose model is copied, the copy, how many steps are in it, and how many its owner has taken."""
-    tied = driver.world.peer != VACANT
-    peer = driver.world.peer[tied]
+    """Of every edge: whose model is copied, the copy, how many steps are in it, and how many its owner has taken."""
+    tied = driver.arrays.peer != VACANT
+    peer = driver.arrays.peer[tied]
     copy = np.zeros((len(peer), driver.theta.shape[1]))
-    for row, tie in enumerate(np.flatnonzero(tied)):
-        size = driver.tie.size[tie]
-        copy[row, driver.tie.entry[tie, :size]] = driver.tie.value[tie, :size]
-    return peer, copy, driver.tie.heard[tied], driver.own.steps[peer, 0]
+    for row, edge in enumerate(np.flatnonzero(tied)):
+        size = driver.edge.size[edge]
+        copy[row, driver.edge.entry[edge, :size]] = driver.edge.value[edge, :size]
+    return peer, copy, driver.edge.heard[tied], driver.own.steps[peer, 0]
 
 
 def test_copies_are_repaired_once_the_mail_is_good():
@@ -401,7 +403,7 @@ def test_copies_are_repaired_once_the_mail_is_good():
     driver.channel = ct.Conditions().channel(5)
     driver.advance(200, NO_LIMIT)
     peer, copy, heard, taken = copies(driver)
-    late = heard < taken  # the letters of the last wake are still in the mail
+    late = heard < taken  # the messages of the last wake are still in the mail
     assert len(set(peer[late])) <= 1
     np.testing.assert_array_equal(heard[late], taken[late] - 1)
     np.testing.assert_array_equal(copy[~late], driver.theta[peer[~late]])
@@ -410,11 +412,11 @@ def test_copies_are_repaired_once_the_mail_is_good():
 @pytest.mark.slow
 @pytest.mark.compiled
 @pytest.mark.parametrize("solved", FIRST, indirect=True)
-def test_lost_letters_do_not_keep_agents_from_the_optimum(solved):
+def test_lost_messages_do_not_keep_agents_from_the_optimum(solved):
     _, problem, optimum = solved
     bad = ct.Conditions(loss=0.3, latency=1.0)
     run = ct.simulate(problem, FW, wakes=100_000, start="zeros", conditions=bad)
-    assert run.lost > 0.25 * run.letters
+    assert run.lost > 0.25 * run.messages
     assert run.tally[MISSED, 0] > 0
     assert run.tally[WHOLE, 0] > 10  # answers to them
     begin = run.trace["value"].iloc[0] - optimum

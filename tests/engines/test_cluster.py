@@ -1,6 +1,6 @@
 """Shards on a cluster: the optimum of one process, exact accounts, same seed same bits, and what is refused.
 
-References: Problem.solve for the models; for the letters, a count by hand from who woke. Most is looked at twice: with
+References: Problem.solve for the models; for the messages, a count by hand from who woke. Most is looked at twice: with
 shards in this process, and on a real Ray that is started here.
 """
 
@@ -16,10 +16,10 @@ import pytest
 
 import coterie as ct
 from coterie.core import loop
-from coterie.core.letters import Vector
+from coterie.core.arrays import send
+from coterie.core.messages import Vector
 from coterie.core.methods import resolve_method
 from coterie.core.methods.descent import MODEL
-from coterie.core.world import send
 from coterie.engines import shard
 from coterie.engines.shards import Shards
 from coterie.errors import CapacityError, ClusterError, MissingExtra, ParameterError
@@ -33,7 +33,7 @@ methods = pytest.mark.parametrize("name", SELDOM)
 
 @functools.cache
 def example(name):
-    """A ring of twelve agents with chords, one of them without rows, and one agent without ties."""
+    """A ring of twelve agents with chords, one of them without rows, and one agent without edges."""
     rng = np.random.default_rng(1)
     W = np.zeros((N, N))
     for i in range(N - 1):
@@ -54,8 +54,8 @@ def example(name):
     return ct.Problem.separate(data, graph, loss=ct.Logistic(), ridge=0.2)
 
 
-def letters(name, wakes):
-    """What must have been sent: both ways along each tie at first; then to all neighbours, or there and back."""
+def messages(name, wakes):
+    """What must have been sent: both ways along each edge at first; then to all neighbours, or there and back."""
     who = np.random.default_rng(np.random.SeedSequence(SEED).spawn(3)[0]).integers(0, N, WAKES)[:wakes]
     neighbours = np.diff(example(name).graph.start)
     return neighbours.sum() + (neighbours[who].sum() if name == "cd" else 2 * (neighbours[who] > 0).sum())
@@ -84,7 +84,7 @@ def test_shards_in_this_process(name, monkeypatch):
     theta, account = expected(name, METHODS[name])
     best = problem.solve()
     assert abs(theta - best)[problem.determined].max() < 1e-6
-    assert account[loop.LETTERS] == letters(name, WAKES)
+    assert account[loop.MESSAGES] == messages(name, WAKES)
     # Looking on the way, in the middle of supersteps too, and a box that is emptied all the time change nothing.
     monkeypatch.setattr(shard, "BOX", 1)
     monkeypatch.setattr(shard, "CHUNK", 7)
@@ -97,7 +97,7 @@ def test_shards_in_this_process(name, monkeypatch):
 
 
 @pytest.mark.plain
-def test_a_letter_is_late_by_at_most_one_superstep():
+def test_a_message_is_late_by_at_most_one_superstep():
     with driver_of("cd", 3) as driver:
         seen = []
         for _ in range(4):
@@ -110,7 +110,7 @@ def test_a_letter_is_late_by_at_most_one_superstep():
             made = actor.made
             assert made.away.size > 0
             # What was heard of agents elsewhere, in the order of their numbers.
-            assert np.array_equal(made.tie.copy.letter[made.size :], seen[-1][made.away])
+            assert np.array_equal(made.edge.copy.message[made.size :], seen[-1][made.away])
 
 
 class Pool:
@@ -163,21 +163,21 @@ def test_reaches_the_optimum(name, pooled):
     assert abs(run.theta - problem.solve())[problem.determined].max() < 1e-6
     assert run.trace["wakes"].tolist() == [0, 999, 1998, 2997, WAKES]
     assert run.wakes == WAKES
-    assert run.letters == run.tally[:, 0].sum() == letters(name, WAKES)
+    assert run.messages == run.tally[:, 0].sum() == messages(name, WAKES)
     assert run.vectors == run.tally[:, 1].sum() // P == run.trace["vectors"].iloc[-1]
     assert run.bytes == run.trace["bytes"].iloc[-1]
     assert run.trace["first"].iloc[-1] == run.theta[0, 0]
     assert calls[-1] == (WAKES, WAKES)
-    if name == "cd":  # one vector in a letter, and no answers: exact at every row
-        assert [letters(name, wakes) for wakes in run.trace["wakes"]] == run.trace["vectors"].tolist()
-    # Same seed, same number of shards, same bits: whichever way letters travel, and whatever was looked at.
+    if name == "cd":  # one vector in a message, and no answers: exact at every row
+        assert [messages(name, wakes) for wakes in run.trace["wakes"]] == run.trace["vectors"].tolist()
+    # Same seed, same number of shards, same bits: whichever way messages travel, and whatever was looked at.
     theta, account = expected(name, count)
     assert np.array_equal(run.theta, theta)
     assert np.array_equal(run.tally, account[loop.KINDS :].reshape(-1, 2))
 
 
 @pytest.mark.slow
-def test_the_models_that_were_enough_are_those_of_the_run_though_letters_are_under_way(pooled):
+def test_the_models_that_were_enough_are_those_of_the_run_though_messages_are_under_way(pooled):
     problem = example("cd")
     seen = []
     enough = ct.simulate(
@@ -191,22 +191,22 @@ def test_the_models_that_were_enough_are_those_of_the_run_though_letters_are_und
     )
     assert enough.wakes == 140
     assert np.array_equal(enough.theta, seen[-1])
-    assert ct.simulate(problem, "cd", wakes=0, engine=pooled(shards=2)).letters == letters("cd", 0)
+    assert ct.simulate(problem, "cd", wakes=0, engine=pooled(shards=2)).messages == messages("cd", 0)
 
 
 @ct.method
 class Stray(ct.CoordinateDescent):
     """Writes to somebody who is not there."""
 
-    letters = {MODEL: Vector()}
+    messages = {MODEL: Vector()}
     publishes = False
 
-    def wake(self, data, me, ties, chance, outbox):
+    def wake(self, data, me, edges, randomness, outbox):
         send(outbox, 99, MODEL, me.theta)
 
 
 @pytest.mark.plain
-def test_a_letter_to_nobody():
+def test_a_message_to_nobody():
     problem = example("cd")
     with (
         pytest.raises(CapacityError, match="no agent's address, 99"),

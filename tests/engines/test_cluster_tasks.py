@@ -356,7 +356,7 @@ def contest():
     task = ct.datasets.linear_classification(n=12, p=3, seed=3, rows=(3, 9), test_rows=11)
     problem = ct.Problem.personalized(task.train, task.graph)
     closer = ct.Problem.personalized(task.train, task.graph, mu=0.3)
-    methods = {"one": ct.GlobalModel(), "cd": "cd", "closer": ("cd", closer)}
+    methods = {"one": ct.baselines.GlobalModel(), "cd": "cd", "closer": ("cd", closer)}
     return {"methods": methods, "problem": problem, "vectors": 1500, "points": 5, "seeds": (0, 7), "test": task.test}
 
 
@@ -571,9 +571,9 @@ def studied(mu, seed):
 @pytest.mark.slow
 def test_a_study_finds_the_same_on_a_cluster(ray, tmp_path):
     grid = {"mu": [1.0, 2.0]}
-    here = ct.study(studied, grid, seeds=range(2))
-    there = ct.study(studied, grid, seeds=range(2), engine=TWO, folder=tmp_path)
+    here = ct.studies.study(studied, grid, seeds=range(2))
+    there = ct.studies.study(studied, grid, seeds=range(2), engine=TWO, folder=tmp_path)
     pd.testing.assert_frame_equal(there.frame, here.frame, check_exact=True)
     with pytest.raises(StudyError, match=r"1 of 6 pieces failed; mu=3\.0, seed=1: .*ValueError: as asked") as caught:
-        ct.study(studied, {"mu": [1.0, 2.0, 3.0]}, seeds=range(2), engine=TWO, folder=tmp_path)
+        ct.studies.study(studied, {"mu": [1.0, 2.0, 3.0]}, seeds=range(2), engine=TWO, folder=tmp_path)
     assert len(caught.value.study.frame) == 5

@@ -1,4 +1,4 @@
-"""One-way ties, and graphs that change with time."""
+"""One-way edges, and graphs that change with time."""
 
 from __future__ import annotations
 
@@ -12,9 +12,15 @@ from coterie.errors import GraphError, MismatchError, ParameterError
 from coterie.graphs import directed_exponential, directed_random, directed_ring, matchings, one_peer_exponential
 
 
-def test_methods_for_mutual_ties_refuse_others():
+def test_methods_for_mutual_edges_refuse_others():
     problem = ct.Problem.propagation(np.eye(4), directed_ring(4), alpha=0.5)
-    for method in ("cd", "propagation", "djam", ct.Trimmed("cd"), ct.Compressed("cd", ct.TopK(1))):
+    for method in (
+        "cd",
+        "propagation",
+        "djam",
+        ct.robust.Trimmed("cd"),
+        ct.compression.Compressed("cd", ct.compression.TopK(1)),
+    ):
         with pytest.raises(MismatchError, match="are one-way"):
             ct.simulate(problem, method, wakes=5)
     mutual = problem.on(graph=problem.graph.mutual)
@@ -93,7 +99,7 @@ def test_matchings_match(n):
 def test_bad_graphs_are_refused():
     for W, word in (
         ([[0, -1], [0, 0]], "nonnegative"),
-        ([[1, 0], [0, 0]], "tie to itself"),
+        ([[1, 0], [0, 0]], "edge to itself"),
         ([[0, np.nan], [0, 0]], "finite"),
         ([[0, 1]], "shape"),
     ):

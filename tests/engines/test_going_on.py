@@ -14,7 +14,7 @@ from coterie.core.methods import METHODS as PUBLISHED
 from coterie.core.methods import check_fit
 from coterie.errors import DataError, MismatchError, ParameterError
 
-COUNTS = ("wakes", "time", "letters", "vectors", "bytes", "lost", "duplicated", "seed", "notes", "epsilon", "delta")
+COUNTS = ("wakes", "time", "messages", "vectors", "bytes", "lost", "duplicated", "seed", "notes", "epsilon", "delta")
 BAD = ct.Conditions(latency=1.0, jitter=0.5, loss=0.2, duplication=0.1, outages=[(2, 1.0, 4.0)])
 
 
@@ -58,14 +58,14 @@ def in_halves(problem, method, first, second, tmp_path, **how):
 
 SLOW = pytest.mark.slow
 PRIVATE = ct.Private(ct.CoordinateDescent(), epsilon=1.0, delta=1e-5, wakes_per_agent=4, row_norm=2.0)
-TRAINS = ct.DPSGD(local=ct.SGD(0.1, steps=2, batch=2, momentum=0.9))
+TRAINS = ct.gossip.DPSGD(local=ct.optim.SGD(0.1, steps=2, batch=2, momentum=0.9))
 LEARNED = ct.Learned(ct.CoordinateDescent(), ct.GraphRule(lam=0.5), every=3)
 SOME = ct.Conditions(participation=0.4, slow={1: 2.0})
 RUNS = {  # a method, and how much of what in either half
     "cd": ("cd", "wakes", 90, 110, {"every": 30}),
     "djam": ("djam", "wakes", 90, 110, {"every": 30}),
     "learned": (LEARNED, "wakes", 90, 110, {"every": 30}),
-    "trimmed": (ct.Trimmed("cd", 0.2), "wakes", 90, 110, {"every": 30}),
+    "trimmed": (ct.robust.Trimmed("cd", 0.2), "wakes", 90, 110, {"every": 30}),
     "bad mail": ("cd", "wakes", 90, 110, {"every": 30, "conditions": BAD}),
     "learned in bad mail": (LEARNED, "wakes", 90, 110, {"every": 30, "conditions": BAD}),
     "rounds": ("propagation", "rounds", 4, 6, {"every": 2}),
@@ -83,7 +83,7 @@ def test_two_halves_are_the_whole(task, problem, smoothed, name, tmp_path):
     method, unit, first, second, how = RUNS[name]
     if method is TRAINS:
         data = task.train.with_labels((task.train.y + 1.0) / 2.0)
-        posed = [ct.Problem.differentiable(data, task.graph, ct.TwoLayer(3, 2, 2))]
+        posed = [ct.Problem.differentiable(data, task.graph, ct.models.TwoLayer(3, 2, 2))]
     else:
         posed = [smoothed if method == "propagation" else problem]
     for each in posed:
@@ -96,7 +96,7 @@ def test_two_halves_are_the_whole(task, problem, smoothed, name, tmp_path):
         assert whole.epsilon == pytest.approx(1.0)
 
 
-def test_one_way_ties_come_back(tmp_path):
+def test_one_way_edges_come_back(tmp_path):
     graph = ct.graphs.directed_ring(4)
     problem = ct.Problem.propagation(np.eye(4), graph, alpha=0.5)
     run = ct.simulate(problem, "local")
@@ -237,11 +237,13 @@ def test_every_method_goes_on(task, problem, smoothed, name, how, tmp_path):
     if how == "rounds" and not method.synchronous:
         pytest.skip("has no rounds")
     if how == "conditions" and method.sums:
-        pytest.skip("needs every letter")
+        pytest.skip("needs every message")
     boosted = ct.Problem.boosting(task.train, task.graph, base=ct.Stumps(10), beta=3.0)
     network = ct.Problem.differentiable(task.train, task.graph, "logistic")
     served = ct.Problem.federated(task.train, "logistic")
-    body = ct.Problem.federated(task.train.with_labels((task.train.y + 1) / 2), ct.TwoLayer(3, 2, 2), personal="head")
+    body = ct.Problem.federated(
+        task.train.with_labels((task.train.y + 1) / 2), ct.models.TwoLayer(3, 2, 2), personal="head"
+    )
     for posed in (problem, smoothed, boosted, network, served, body):
         try:
             check_fit(method, posed)

@@ -1,4 +1,4 @@
-"""Partial pooling by gossip: it comes to the maximum of the marginal likelihood, whatever the mail does to letters."""
+"""Partial pooling by gossip: it comes to the maximum of the marginal likelihood, whatever the mail does to messages."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from scipy.optimize import minimize
 from scipy.special import expit
 
 import coterie as ct
-from coterie.core.letters import Bounds, Contents
+from coterie.core.messages import Bounds, Contents
+from coterie.engines.arrays import arrays_of, part_of
 from coterie.engines.peer import Peer
 from coterie.engines.wire import encode, write_numbers
-from coterie.engines.worlds import part_of, world_of
 from coterie.errors import MismatchError, ParameterError
-from coterie.peers.wire.gate import Refused, check_letter
+from coterie.peers.wire.gate import Refused, check_message
 from coterie.peers.wire.packet import VERSION, Packet
 
 BAD = ct.Conditions(latency=1.5, jitter=1.0, loss=0.3, duplication=0.3, outages=[(0, 5.0, 20.0)])
@@ -89,7 +89,7 @@ def test_it_reaches_the_fit_of_all_rows_in_one_place(loss, conditions):
     graph = ct.graphs.ring(n)
     wakes = 300 if conditions is None else 500
     run = ct.simulate(
-        problem_of(X, y, owner, graph, loss), ct.GossipPooling(), wakes=wakes * n, seed=1, conditions=conditions
+        problem_of(X, y, owner, graph, loss), ct.gossip.GossipPooling(), wakes=wakes * n, seed=1, conditions=conditions
     )
     found = run.population
     assert np.allclose(found.mean, w, atol=1e-4)
@@ -109,7 +109,7 @@ def test_more_exchanges_come_nearer():
     models = marginal_fit(X, y, owner)[-1]
     problem = problem_of(X, y, owner, ct.graphs.ring(n))
     apart = [
-        np.abs(ct.simulate(problem, ct.GossipPooling(), wakes=k * n, seed=0).theta[:-1] - models).max()
+        np.abs(ct.simulate(problem, ct.gossip.GossipPooling(), wakes=k * n, seed=0).theta[:-1] - models).max()
         for k in (5, 25, 100)
     ]
     assert apart[0] > 3 * apart[1] > 30 * apart[2]
@@ -120,48 +120,49 @@ def test_units_do_not_matter():
     n = 8
     X, y, owner = rows(n)
     graph, units = ct.graphs.ring(n), np.array([1e3, 1e-2])
-    one = ct.simulate(problem_of(X, y, owner, graph), ct.GossipPooling(), wakes=60 * n, seed=0)
-    other = ct.simulate(problem_of(X * units, 50.0 * y, owner, graph), ct.GossipPooling(), wakes=60 * n, seed=0)
+    one = ct.simulate(problem_of(X, y, owner, graph), ct.gossip.GossipPooling(), wakes=60 * n, seed=0)
+    other = ct.simulate(problem_of(X * units, 50.0 * y, owner, graph), ct.gossip.GossipPooling(), wakes=60 * n, seed=0)
     assert np.allclose(other.theta * units / 50.0, one.theta, rtol=1e-6, atol=1e-9)
     assert np.allclose(other.population.noise / 2500.0, one.population.noise, rtol=1e-6)
 
 
 @pytest.mark.plain
-def test_weights_of_ties_do_not_matter():
+def test_weights_of_edges_do_not_matter():
     X, y, owner = rows(6)
     events = np.array([[0, 1], [3, 2], [4, 5], [1, 2], [5, 0]] * 8)
     even, uneven = ct.graphs.ring(6), ct.Graph(ct.graphs.ring(6).W * 7.0)
     one, other = (
-        ct.simulate(problem_of(X, y, owner, graph), ct.GossipPooling(), events=events) for graph in (even, uneven)
+        ct.simulate(problem_of(X, y, owner, graph), ct.gossip.GossipPooling(), events=events)
+        for graph in (even, uneven)
     )
     assert np.array_equal(one.theta, other.theta)
 
 
 @pytest.mark.plain
-def test_letters_are_counted():
+def test_messages_are_counted():
     n, p = 6, 2
     X, y, owner = rows(n)
-    run = ct.simulate(problem_of(X, y, owner, ct.graphs.ring(n)), ct.GossipPooling(), wakes=50, seed=0)
-    assert run.letters == 100  # no initial swap; a question and an answer in each wake
+    run = ct.simulate(problem_of(X, y, owner, ct.graphs.ring(n)), ct.gossip.GossipPooling(), wakes=50, seed=0)
+    assert run.messages == 100  # no initial swap; a question and an answer in each wake
     assert run.tally.tolist() == [[50, 50 * (4 * p + 6)]] * 2
 
 
 def peers_of(problem, damping=0.1):
-    world = world_of(problem)
-    method = ct.GossipPooling(damping)
-    return [Peer(method, part_of(world, i, i + 1), np.zeros(problem.p)) for i in range(problem.n)]
+    arrays = arrays_of(problem)
+    method = ct.gossip.GossipPooling(damping)
+    return [Peer(method, part_of(arrays, i, i + 1), np.zeros(problem.p)) for i in range(problem.n)]
 
 
 def averages(peers):
     """Sum of the estimates, and of what was shared: the same, if nothing was lost."""
-    flows = sum(peer.tie.flow.sum(axis=0) for peer in peers)
+    flows = sum(peer.edge.flow.sum(axis=0) for peer in peers)
     shared = sum(peer.own.shared[0] for peer in peers)
     return shared - flows, shared
 
 
 @pytest.mark.plain
-def test_no_letter_can_take_away_or_add_to_the_sum():
-    """Lost answers, letters that come twice, and late: the next exchange along the tie makes it good."""
+def test_no_message_can_take_away_or_add_to_the_sum():
+    """Lost answers, messages that come twice, and late: the next exchange along the edge makes it good."""
     X, y, owner = rows(4)
     peers = peers_of(problem_of(X, y, owner, ct.graphs.ring(4)))
     for peer in peers:
@@ -194,7 +195,7 @@ def test_who_leaves_takes_its_rows_along():
     X, y, owner = rows(n)
     full = problem_of(X, y, owner, ct.graphs.complete(n))
     fewer = full.on(graph=full.graph.without([1]))
-    run = ct.simulate(full, ct.GossipPooling(), wakes=400 * n, seed=0, changes=[(100 * n, fewer)])
+    run = ct.simulate(full, ct.gossip.GossipPooling(), wakes=400 * n, seed=0, changes=[(100 * n, fewer)])
     stay = owner != 1
     w, v, _, _ = marginal_fit(X[stay], y[stay], owner[stay])
     here = np.arange(n) != 1
@@ -203,15 +204,15 @@ def test_who_leaves_takes_its_rows_along():
 
 
 @pytest.mark.plain
-def test_absurd_letters_change_nothing():
+def test_absurd_messages_change_nothing():
     X, y, owner = rows(4)
     peer = peers_of(problem_of(X, y, owner, ct.graphs.ring(4)))[0]
     peer.greet()
-    before = peer.own.shared.copy(), peer.tie.flow.copy(), peer.theta
+    before = peer.own.shared.copy(), peer.edge.flow.copy(), peer.theta
     for number in (1e200, -1e150):
         assert peer.receive(encode(1, 0, np.full(14, number))) == []
-    assert peer.receive(encode(2, 0, np.ones(14))) == []  # from somebody without a tie
-    assert all(map(np.array_equal, before, (peer.own.shared, peer.tie.flow, peer.theta)))
+    assert peer.receive(encode(2, 0, np.ones(14))) == []  # from somebody without an edge
+    assert all(map(np.array_equal, before, (peer.own.shared, peer.edge.flow, peer.theta)))
 
 
 def packet(text):
@@ -219,34 +220,34 @@ def packet(text):
 
 
 def test_the_gate_looks_at_the_common_model():
-    terms = Contents(ct.GossipPooling().letters, Bounds(2, radius=10.0))
+    terms = Contents(ct.gossip.GossipPooling().messages, Bounds(2, radius=10.0))
     text = np.zeros(14)
     text[:7], text[7:] = 1e6, [3.0, 4.0, 1e6, 1e6, 500.0, 40.0, 0.5]  # flows and squares may be large
-    assert check_letter(terms, {1}, packet(text)).tolist() == text.tolist()
+    assert check_message(terms, {1}, packet(text)).tolist() == text.tolist()
     text[7] = 300.0
     with pytest.raises(Refused, match="norm"):
-        check_letter(terms, {1}, packet(text))
+        check_message(terms, {1}, packet(text))
     text[7], text[0] = 3.0, 1e120
     with pytest.raises(Refused, match="range"):
-        check_letter(terms, {1}, packet(text))
+        check_message(terms, {1}, packet(text))
 
 
 def test_what_does_not_apply_is_refused_with_advice():
     X, y, owner = rows(4)
     graph = ct.graphs.ring(4)
     with pytest.raises(MismatchError, match=r"Hinge.*logistic"):
-        ct.simulate(problem_of(X, np.sign(y), owner, graph, "hinge"), ct.GossipPooling(), wakes=4)
+        ct.simulate(problem_of(X, np.sign(y), owner, graph, "hinge"), ct.gossip.GossipPooling(), wakes=4)
     with pytest.raises(MismatchError, match=r"any connected one does.*random_regular"):
-        ct.Learned(ct.GossipPooling())
+        ct.Learned(ct.gossip.GossipPooling())
     with pytest.raises(MismatchError, match=r"no models of several neighbours.*CoordinateDescent"):
-        ct.Trimmed(ct.GossipPooling())
+        ct.robust.Trimmed(ct.gossip.GossipPooling())
     with pytest.raises(MismatchError, match="minimises no objective"):
-        ct.CollaborativeRegressor(method=ct.GossipPooling()).fit(X, y, agents=owner)
+        ct.CollaborativeRegressor(method=ct.gossip.GossipPooling()).fit(X, y, agents=owner)
     with pytest.raises(MismatchError, match="synchronous"):
-        ct.simulate(problem_of(X, y, owner, graph), ct.GossipPooling(), rounds=4)
+        ct.simulate(problem_of(X, y, owner, graph), ct.gossip.GossipPooling(), rounds=4)
     for damping in (0.0, -1.0, 1.5, "much", True):
         with pytest.raises(ParameterError, match="damping"):
-            ct.GossipPooling(damping)
+            ct.gossip.GossipPooling(damping)
 
 
 @pytest.mark.plain

@@ -1,4 +1,4 @@
-"""Learned graphs: every method together with a graph rule, what it costs, where ties live, and the graph alone."""
+"""Learned graphs: every method together with a graph rule, what it costs, where edges live, and the graph alone."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import pytest
 
 import coterie as ct
 from coterie.core import loop
-from coterie.core.letters import Bounds, bits_of
+from coterie.core.arrays import VACANT, widened
+from coterie.core.messages import Bounds, bits_of
 from coterie.core.methods.fixed import FixedModels, KnownLoss
-from coterie.core.world import VACANT, widened
 from coterie.core.wrap.graph_objective import paper_lipschitz
 from coterie.core.wrap.learned import ANSWER, ANSWER_LENGTH, ASK, OFFSET, WEIGHT
 from coterie.engines.drivers import Immediate
 from coterie.errors import DataError, MismatchError, ParameterError
-from coterie.graphs.exact import exact_tie_weights, graph_objective
+from coterie.graphs.exact import exact_edge_weights, graph_objective
 from coterie.testing import hard_problem
 from coterie.testing.graph_rules import held
 from coterie.testing.shared import hosted
@@ -43,7 +43,7 @@ def two_groups():
 
 
 def classifiers():
-    """Logistic regression with a ridge, and an agent without data; agents begin with ties that do not pay."""
+    """Logistic regression with a ridge, and an agent without data; agents begin with edges that do not pay."""
     problem = hard_problem()
 
     def costs(theta):
@@ -105,7 +105,7 @@ def test_graph_and_models_are_each_the_best_for_the_other(name, wakes, condition
     run = ct.simulate(problem, method, wakes, seed=1, start=start, conditions=conditions)
     own, mu = costs(run.theta), 2.0 * problem.smooth
     square = np.square(run.theta[:, None] - run.theta).sum(axis=2)
-    best = exact_tie_weights(own[:, None] + own + 0.5 * mu * square, mu, RULE.lam, RULE.delta)
+    best = exact_edge_weights(own[:, None] + own + 0.5 * mu * square, mu, RULE.lam, RULE.delta)
     assert np.count_nonzero(best) >= 2 * problem.n  # there is a graph to find
     np.testing.assert_allclose(run.graph.W.toarray(), best, rtol=0, atol=tolerance)
     optimum = run.problem.solve()
@@ -121,61 +121,61 @@ def test_graph_and_models_are_each_the_best_for_the_other(name, wakes, condition
 
 
 @pytest.mark.slow
-def test_every_letter_is_accounted_for():
-    """An independent count of a run of ADMM, whose greetings are a kind of their own, from the ties after each wake."""
+def test_every_message_is_accounted_for():
+    """An independent count of a run of ADMM, whose greetings are a kind of their own, from the edges after each wake."""
     problem, _ = two_groups()
     problem = problem.on(graph=ct.graphs.ring(10))
     driver = Immediate.of(problem, ct.Learned("admm", RULE, every=1), problem.local(), 3)
     order = np.random.default_rng(np.random.SeedSequence(3).spawn(3)[0]).integers(0, 10, 400)
-    before = held(driver.world, driver.world.weight)
+    before = held(driver.arrays, driver.arrays.weight)
     changed = begun = exchanged = 0
     for agent in order:
         exchanged += before[agent].any()
         driver.advance(1, loop.NO_LIMIT)
-        after = held(driver.world, driver.world.weight)
+        after = held(driver.arrays, driver.arrays.weight)
         changed += np.count_nonzero(np.triu(after != before))
         begun += np.count_nonzero(np.triu((after > 0) & (before == 0)))
         others = np.delete(np.arange(10), agent)
-        assert np.array_equal(after[np.ix_(others, others)], before[np.ix_(others, others)])  # one agent's ties move
+        assert np.array_equal(after[np.ix_(others, others)], before[np.ix_(others, others)])  # one agent's edges move
         before = after
-    letters, numbers = driver.account[loop.KINDS :].reshape(-1, 2).T
+    messages, numbers = driver.account[loop.KINDS :].reshape(-1, 2).T
     assert begun > 20
-    assert letters[ASK] == letters[ANSWER] == 400 * RULE.kappa  # every question is answered
-    assert letters[WEIGHT] == changed  # and one word is said about a weight that changes
-    greetings, questions, answers = letters[OFFSET:]
-    assert greetings == 20 + 2 * begun  # both ends of a tie greet each other
+    assert messages[ASK] == messages[ANSWER] == 400 * RULE.kappa  # every question is answered
+    assert messages[WEIGHT] == changed  # and one word is said about a weight that changes
+    greetings, questions, answers = messages[OFFSET:]
+    assert greetings == 20 + 2 * begun  # both ends of an edge greet each other
     assert questions == answers == exchanged
     p = problem.p
     graph_part = 400 * RULE.kappa * (2 + p) + changed
     models = (20 + 2 * begun) * p + 2 * exchanged * (4 * p + 1)
-    bits = bits_of_all(driver.method, letters, numbers, problem)
+    bits = bits_of_all(driver.method, messages, numbers, problem)
     assert bits == 32 * (graph_part + models)
-    assert driver.bytes == 16 * letters.sum() + 8 * (
+    assert driver.bytes == 16 * messages.sum() + 8 * (
         400 * RULE.kappa * (4 + 6 + p) + 3 * changed + models  # on the wire there are stamps, rounds and distances
     )
 
 
-def bits_of_all(method, letters, numbers, problem):
-    """What all letters say, as Run.bits counts it, at 32 bits a number."""
+def bits_of_all(method, messages, numbers, problem):
+    """What all messages say, as Run.bits counts it, at 32 bits a number."""
     bounds = Bounds(problem.p, outputs=problem.outputs)
     return sum(
-        bits_of(method.letters[kind], *of, bounds, 32) for kind, of in enumerate(zip(letters, numbers, strict=True))
+        bits_of(method.messages[kind], *of, bounds, 32) for kind, of in enumerate(zip(messages, numbers, strict=True))
     )
 
 
 class Spy(ct.Learned):
-    """Notes all letters; for plain Python."""
+    """Notes all messages; for plain Python."""
 
-    def receive(self, data, me, ties, letter, outbox):
-        NOTED.append((letter.kind, letter.text.copy()))
-        super().receive(data, me, ties, letter, outbox)
+    def receive(self, data, me, edges, message, outbox):
+        NOTED.append((message.kind, message.text.copy()))
+        super().receive(data, me, edges, message, outbox)
 
 
 NOTED: list[tuple[int, np.ndarray]] = []
 
 
 def test_sparse_models_cost_what_is_in_them():
-    """DADA, Section D, from the letters themselves: an index takes log2 of the dictionary, a step a sign bit more."""
+    """DADA, Section D, from the messages themselves: an index takes log2 of the dictionary, a step a sign bit more."""
     rng = np.random.default_rng(5)
     n, p, wakes, bits = 6, 64, 60, 32
     margins = [np.where(rng.random((5, p)) < 0.5, 1.0, -1.0) for _ in range(n)]
@@ -194,10 +194,10 @@ def test_sparse_models_cost_what_is_in_them():
             expected += (len(text) - 1) // 2 * (bits + index)
         elif kind == OFFSET + 1:  # a step: how far, which way, and whether there or back
             expected += bits + index + 1
-    letters, numbers = account[loop.KINDS :].reshape(-1, 2).T.astype(float)
-    assert letters.sum() == len(NOTED)
-    assert min(letters[k] for k in (ASK, ANSWER, WEIGHT, OFFSET, OFFSET + 1)) > 0
-    assert bits_of_all(spy, letters, numbers, problem) == pytest.approx(expected, rel=1e-12)
+    messages, numbers = account[loop.KINDS :].reshape(-1, 2).T.astype(float)
+    assert messages.sum() == len(NOTED)
+    assert min(messages[k] for k in (ASK, ANSWER, WEIGHT, OFFSET, OFFSET + 1)) > 0
+    assert bits_of_all(spy, messages, numbers, problem) == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.plain
@@ -210,7 +210,7 @@ def test_the_graph_is_looked_at_every_so_many_wakes(every, period):
     assert run.tally[ASK, 0] == run.tally[ANSWER, 0] == RULE.kappa * looks
 
 
-# -- ties and their slots ---------------------------------------------------------------------------------------------
+# -- edges and their slots ---------------------------------------------------------------------------------------------
 
 
 def standing(theta, losses=None, rule=RULE, graph=None, seed=0):
@@ -228,40 +228,40 @@ def test_slots_grow_without_a_trace():
     theta = 0.1 * np.random.default_rng(6).normal(size=(60, 2))
     rule = ct.GraphRule(lam=100.0, kappa=5)
     narrow, wide = standing(theta, rule=rule), standing(theta, rule=rule)
-    wide.world, _ = widened(wide.world, np.full(60, 80))
-    _, wide.tie = wide.method.start(wide.world, theta)
+    wide.arrays, _ = widened(wide.arrays, np.full(60, 80))
+    _, wide.edge = wide.method.start(wide.arrays, theta)
     for driver in (narrow, wide):
         driver.advance(60 * 60, loop.NO_LIMIT)
-    assert np.diff(wide.world.tie_start).max() == 80  # never short of slots
-    one, other = held(narrow.world, narrow.world.weight), held(wide.world, wide.world.weight)
+    assert np.diff(wide.arrays.edge_start).max() == 80  # never short of slots
+    one, other = held(narrow.arrays, narrow.arrays.weight), held(wide.arrays, wide.arrays.weight)
     assert np.all(one[~np.eye(60, dtype=bool)] > 0)
     # Sums over slots are made in an order that depends on how many there are.
     np.testing.assert_allclose(one, other, rtol=1e-12, atol=0)
     assert np.array_equal(narrow.account, wide.account)
 
 
-def test_few_ties_take_little_room():
+def test_few_edges_take_little_room():
     n = 2000
     theta = np.random.default_rng(7).normal(size=(n, 2))
     driver = standing(theta, rule=ct.GraphRule(lam=1e-3, kappa=5))
     driver.advance(30 * n, loop.NO_LIMIT)
-    ties = np.count_nonzero(driver.world.peer != VACANT)
-    assert n < ties < 20 * n
-    assert driver.world.peer.shape[0] < n * n / 50
+    edges = np.count_nonzero(driver.arrays.peer != VACANT)
+    assert n < edges < 20 * n
+    assert driver.arrays.peer.shape[0] < n * n / 50
 
 
 def test_few_and_near():
-    """Remark 1: at most three ties each, after every wake, and those are to the nearest that have room."""
+    """Remark 1: at most three edges each, after every wake, and those are to the nearest that have room."""
     n = 24
     place = np.random.default_rng(3).random(n)
     driver = standing(np.column_stack([0.1 * place, np.zeros(n)]), rule=ct.GraphRule(kappa=3, max_edges=3))
     for _ in range(600):
         driver.advance(1, loop.NO_LIMIT)
-        weights = held(driver.world, driver.world.weight)
+        weights = held(driver.arrays, driver.arrays.weight)
         assert np.count_nonzero(weights, axis=1).max() <= 3
         assert np.array_equal(weights, weights.T)
     apart = np.abs(place[:, None] - place)
-    greedy = np.zeros((n, n), bool)  # the nearest pair first: the only graph in which no two would rather have a tie
+    greedy = np.zeros((n, n), bool)  # the nearest pair first: the only graph in which no two would rather have an edge
     for i, j in zip(*np.unravel_index(np.argsort(apart, axis=None), apart.shape), strict=True):
         if i < j and max(greedy[i].sum(), greedy[j].sum()) < 3:
             greedy[i, j] = greedy[j, i] = True
@@ -269,7 +269,7 @@ def test_few_and_near():
     shares = []
     for _ in range(20):  # an agent lets a neighbour go before it knows whether a nearer one has room
         driver.advance(n, loop.NO_LIMIT)
-        tied = held(driver.world, driver.world.weight) > 0
+        tied = held(driver.arrays, driver.arrays.weight) > 0
         shares.append((np.count_nonzero(tied & greedy) / np.count_nonzero(greedy), apart[tied].mean()))
     present, distance = np.mean(shares, axis=0)
     assert present > 0.8
@@ -277,7 +277,7 @@ def test_few_and_near():
 
 
 def test_a_graph_to_begin_with_counts():
-    """A run that begins where another ended stays there; ties that do not pay are given up."""
+    """A run that begins where another ended stays there; edges that do not pay are given up."""
     rng = np.random.default_rng(8)
     theta, losses = rng.normal(size=(10, 2)), 0.2 * rng.normal(size=10)
     best = ct.exact_graph(theta, losses, lam=0.1)
@@ -303,13 +303,13 @@ BAD_RULES = {
 }
 BAD_LEARNERS = {
     "unknown method .local.: choose one of cd": ("local",),
-    "not a method that agents can run": (ct.GlobalModel(),),
+    "not a method that agents can run": (ct.baselines.GlobalModel(),),
     "unknown method": ("nobody",),
     "learns its graph already": (ct.Learned("cd"),),
     r"must be a ct\.GraphRule": ("cd", "exact"),
     "every = 0: expected a positive": ("cd", RULE, 0),
     "every = inf: expected a positive": ("cd", RULE, np.inf),
-    "unknown sampling 'gossip': choose one of ideal, shuffle": ("cd", RULE, 100, "gossip"),
+    "unknown sampling 'gossip': choose one of uniform, shuffle": ("cd", RULE, 100, "gossip"),
 }
 
 
@@ -376,15 +376,15 @@ def test_many_agents_find_the_exact_graph_over_their_nearest(n, kappa):
     assert abs(run.graph.W - best.W).max() < 1e-5
     h = graph_objective(best, models, losses, **options)
     assert run.value == pytest.approx(h, abs=1e-7 * n)
-    # The lists matter: with all pairs there are other ties.
+    # The lists matter: with all pairs there are other edges.
     assert n > 200 or graph_objective(ct.exact_graph(models, losses, **options), models, losses, **options) < h - 1e-3
 
 
-def test_ties_to_begin_with_are_weighed_though_nobody_lists_them():
+def test_edges_to_begin_with_are_weighed_though_nobody_lists_them():
     rng = np.random.default_rng(3)
     models, losses, begin = rng.normal(size=(150, 2)), np.zeros(150), ct.graphs.random_regular(150, 6, seed=0)
     best = ct.exact_graph(models, losses, lam=0.1, candidates=30)
-    assert best.n_edges == ct.exact_graph(models, losses, lam=0.1).n_edges  # so that no other tie pays
+    assert best.n_edges == ct.exact_graph(models, losses, lam=0.1).n_edges  # so that no other edge pays
     run = ct.learn_graph(models, losses, lam=0.1, graph=begin)
     assert abs(run.graph.W - best.W).max() < 1e-6
 

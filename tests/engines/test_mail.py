@@ -1,4 +1,4 @@
-"""Letters under way: they overtake, get lost and are doubled as conditions say; ties know their other end."""
+"""Messages under way: they overtake, get lost and are doubled as conditions say; edges know their other end."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from typing import NamedTuple
 import numpy as np
 
 import coterie as ct
+from coterie.core.arrays import send
 from coterie.core.linear import copy_to
 from coterie.core.loop import NO_LIMIT
-from coterie.core.world import send
+from coterie.engines.arrays import arrays_of
 from coterie.engines.drivers import Timed
-from coterie.engines.worlds import world_of
 from coterie.testing import hard_problem
 
 
 class Own(NamedTuple):
     theta: np.ndarray
-    heard: np.ndarray  # (n, 3) letters received, overtaken, doubled
+    heard: np.ndarray  # (n, 3) messages received, overtaken, doubled
 
 
-class Tie(NamedTuple):
+class Edge(NamedTuple):
     copy: np.ndarray
 
 
@@ -28,32 +28,32 @@ class Tie(NamedTuple):
 class Numbered(ct.CoordinateDescent):
     """Sends how many times it has woken; receivers note a number smaller than the last one as overtaken."""
 
-    def start(self, world, theta):
+    def start(self, arrays, theta):
         n = theta.shape[0]
-        return Own(np.zeros_like(theta), np.zeros((n, 3))), Tie(np.zeros((world.peer.shape[0], theta.shape[1])))
+        return Own(np.zeros_like(theta), np.zeros((n, 3))), Edge(np.zeros((arrays.peer.shape[0], theta.shape[1])))
 
-    def wake(self, data, me, ties, chance, outbox):
+    def wake(self, data, me, edges, randomness, outbox):
         me.theta[0] += 1.0
         send(outbox, -2, 0, me.theta)
 
-    def receive(self, data, me, ties, letter, outbox):
+    def receive(self, data, me, edges, message, outbox):
         me.heard[0] += 1.0
-        if letter.text[0] < ties.copy[letter.slot, 0]:
+        if message.text[0] < edges.copy[message.slot, 0]:
             me.heard[1] += 1.0
-        elif letter.text[0] == ties.copy[letter.slot, 0] and letter.text[0] > 0.0:
+        elif message.text[0] == edges.copy[message.slot, 0] and message.text[0] > 0.0:
             me.heard[2] += 1.0
-        copy_to(letter.text, ties.copy[letter.slot])
+        copy_to(message.text, edges.copy[message.slot])
 
 
 def heard(**conditions):
-    """Letters received, overtaken and doubled on a ring, once all are delivered or lost; and the run."""
+    """Messages received, overtaken and doubled on a ring, once all are delivered or lost; and the run."""
     problem = ct.Problem.propagation(np.ones((6, 2)), ct.graphs.ring(6))
     engine = Timed.of(problem, Numbered(), problem.local(), 3, conditions=ct.Conditions(**conditions))
     engine.advance(3000, NO_LIMIT)
     return engine.own.heard.sum(axis=0), engine.account
 
 
-def test_letters_overtake_only_with_jitter():
+def test_messages_overtake_only_with_jitter():
     (_, overtaken, _), _ = heard(latency=2.0, jitter=0.0)
     assert overtaken == 0
     (_, overtaken, _), _ = heard(latency=2.0, jitter=1.0)
@@ -67,8 +67,8 @@ def test_what_is_sent_is_received_lost_or_doubled():
 
 
 def test_mirrored_slots_point_back():
-    world = world_of(hard_problem())
-    owner = np.repeat(np.arange(9), np.diff(world.tie_start))
-    back = world.tie_start[world.peer] + world.inverse
-    assert np.array_equal(world.peer[back], owner)
-    assert np.array_equal(owner[back], world.peer)
+    arrays = arrays_of(hard_problem())
+    owner = np.repeat(np.arange(9), np.diff(arrays.edge_start))
+    back = arrays.edge_start[arrays.peer] + arrays.inverse
+    assert np.array_equal(arrays.peer[back], owner)
+    assert np.array_equal(owner[back], arrays.peer)

@@ -1,4 +1,4 @@
-"""Wakes in parallel, and letters that are stored once: the bits of one thread, and of a copy at each neighbour."""
+"""Wakes in parallel, and messages that are stored once: the bits of one thread, and of a copy at each neighbour."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from scipy import sparse
 
 import coterie as ct
 from coterie.core import loop
+from coterie.core.arrays import VACANT, stored_once
 from coterie.core.compile import PLAIN
 from coterie.core.levels import arrange
-from coterie.core.world import VACANT, stored_once
 from coterie.engines import parallel
+from coterie.engines.arrays import arrays_of
 from coterie.engines.drivers import Immediate
-from coterie.engines.worlds import world_of
 from coterie.errors import MismatchError, ParameterError
 
 GRAPHS = {
@@ -34,7 +34,7 @@ METHODS = {
     "gossip-pooling": "gossip-pooling",
     "resilient-pooling": "resilient-pooling",
     "private cd": ct.Private("cd", epsilon=1.0, delta=1e-5, wakes_per_agent=WAKES),
-    "trimmed cd": ct.Trimmed("cd", 0.25),
+    "trimmed cd": ct.robust.Trimmed("cd", 0.25),
 }
 
 
@@ -57,7 +57,7 @@ def same(one, other):
     parts = ("theta", "published", "tally")
     assert all(np.array_equal(getattr(one, part), getattr(other, part)) for part in parts)
     assert one.trace.equals(other.trace)
-    assert (one.wakes, one.time, one.letters, one.bytes) == (other.wakes, other.time, other.letters, other.bytes)
+    assert (one.wakes, one.time, one.messages, one.bytes) == (other.wakes, other.time, other.messages, other.bytes)
 
 
 @pytest.fixture
@@ -127,9 +127,9 @@ def test_levels_are_those_of_the_definition(graph, partner):
     for part in (slice(0, 120), slice(120, 200)):  # the second schedule begins anew, with what the first left behind
         size = order[part].size
         level, first, place = np.empty(size, np.int32), np.empty(size + 1, np.int32), np.empty(size, np.int64)
-        ties = graph.start, np.array(graph.peer), choice
+        edges = graph.start, np.array(graph.peer), choice
         events = order[part], peers[part], dice[part]
-        depth = arrange(*events, *ties, partner, floor, last, level, first, place)
+        depth = arrange(*events, *edges, partner, floor, last, level, first, place)
         wanted = levels_by_definition(graph, order[part].tolist(), peers[part].tolist() if partner else None)
         assert np.array_equal(level, wanted)
         assert np.array_equal(place, np.argsort(wanted, kind="stable"))
@@ -138,24 +138,24 @@ def test_levels_are_those_of_the_definition(graph, partner):
 
 
 def backwards(problem, method, ignored):
-    """Models after a run whose levels are each taken from the last wake to the first; the rule may `ignore` ties."""
+    """Models after a run whose levels are each taken from the last wake to the first; the rule may `ignore` edges."""
     driver = Immediate.of(problem, method, np.zeros((problem.n, problem.p)), 3)
     order, peers, dice, _ = driver._draw(400)
     plain = np.arange(400)
-    world = driver.world._replace(tie_start=np.zeros_like(driver.world.tie_start)) if ignored else driver.world
-    place, first = parallel.in_levels(method, world, order, peers, dice, np.zeros(problem.n, np.int32))
+    arrays = driver.arrays._replace(edge_start=np.zeros_like(driver.arrays.edge_start)) if ignored else driver.arrays
+    place, first = parallel.in_levels(method, arrays, order, peers, dice, np.zeros(problem.n, np.int32))
     backwards = np.concatenate([part[::-1] for part in np.split(place, first[1:-1])])
     models = []
     for place in (plain, backwards):
         driver = Immediate.of(problem, method, np.zeros((problem.n, problem.p)), 3)
         events = order[place], peers[place], dice[place], plain[place] / problem.n
-        state = driver.method, driver.world, driver.own, driver.tie
+        state = driver.method, driver.arrays, driver.own, driver.edge
         loop.run(*state, *events, driver.outbox, driver.egress, driver.account, loop.NO_LIMIT)
         models.append(driver.theta.copy())
     return np.array_equal(*models)
 
 
-def test_a_rule_that_forgets_ties_would_be_found():
+def test_a_rule_that_forgets_edges_would_be_found():
     """In one thread, so that it is found every time: wakes of one level may be taken in any order, and others not."""
     problem = problem_on("cd", GRAPHS["regular"])
     assert backwards(problem, ct.CoordinateDescent(), ignored=False)
@@ -174,25 +174,25 @@ def test_lock_free_runs_converge_and_say_what_they_cannot_do():
         ct.simulate(problem, METHODS["private cd"], lock_free=True)
     with pytest.raises(MismatchError, match="does not declare a footprint"):
         ct.simulate(problem, ct.Learned("cd", ct.GraphRule()), wakes=1, lock_free=True)
-    with pytest.raises(ParameterError, match="letters arrive at once"):
+    with pytest.raises(ParameterError, match="messages arrive at once"):
         ct.simulate(problem, "cd", wakes=1, conditions=ct.Conditions(loss=0.1), lock_free=True)
     with pytest.raises(ParameterError, match="n_jobs=0"):
         ct.simulate(problem, "cd", wakes=1, n_jobs=0)
 
 
-def test_letters_stored_once_take_no_room_along_ties():
+def test_messages_stored_once_take_no_room_along_edges():
     problem = problem_on("cd", GRAPHS["complete"])
-    world = world_of(problem, once=True)
-    assert world.inverse.size == world.choice.size == 0
-    _, tie = stored_once(ct.CoordinateDescent(), world, np.zeros((problem.n, problem.p)))
-    assert tie.copy.letter.shape == (problem.n, problem.p)
-    assert np.shares_memory(tie.copy.peer, world.peer)
+    arrays = arrays_of(problem, once=True)
+    assert arrays.inverse.size == arrays.choice.size == 0
+    _, edge = stored_once(ct.CoordinateDescent(), arrays, np.zeros((problem.n, problem.p)))
+    assert edge.copy.message.shape == (problem.n, problem.p)
+    assert np.shares_memory(edge.copy.peer, arrays.peer)
 
 
 def test_a_subclass_with_handlers_of_its_own_says_anew_what_they_touch():
     @ct.method
     class Other(ct.CoordinateDescent):
-        def receive(self, data, me, ties, letter, outbox):
+        def receive(self, data, me, edges, message, outbox):
             pass
 
     @ct.method
@@ -200,4 +200,4 @@ def test_a_subclass_with_handlers_of_its_own_says_anew_what_they_touch():
         accuracy = 1e-6
 
     assert (Other().publishes, Other().footprint) == (False, None)
-    assert (Renamed().publishes, Renamed().footprint) == (True, "ties")
+    assert (Renamed().publishes, Renamed().footprint) == (True, "edges")

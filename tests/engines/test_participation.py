@@ -78,9 +78,9 @@ def test_in_rounds_those_who_are_there_act_and_send():
 def test_methods_that_train_leave_out_the_absent():
     given = hard_problem()
     conditions = ct.Conditions(participation=2, always=[4])
-    run = ct.simulate(given, DPSGD(ct.SGD(0.01)), rounds=3, start="zeros", conditions=conditions)
+    run = ct.simulate(given, DPSGD(ct.optim.SGD(0.01)), rounds=3, start="zeros", conditions=conditions)
     assert run.wakes == 9
-    once = ct.simulate(given, DPSGD(ct.SGD(0.01)), rounds=1, start="zeros", conditions=conditions)
+    once = ct.simulate(given, DPSGD(ct.optim.SGD(0.01)), rounds=1, start="zeros", conditions=conditions)
     moved = np.flatnonzero(np.any(once.theta != 0.0, axis=1))
     assert len(moved) <= 3  # who has no data does not move either
     assert set(moved) <= set(np.flatnonzero(conditions.present(9, 0, np.random.default_rng(

@@ -20,7 +20,7 @@ from coterie.core import linear
 LIGHT = (
     "engines.peer",
     "engines.wire",
-    *(f"core.{name}" for name in ("loop", "world", "losses", "linear", "methods", "wrap.learned", "wrap.robust")),
+    *(f"core.{name}" for name in ("loop", "arrays", "losses", "linear", "methods", "wrap.learned", "wrap.robust")),
 )
 PRIVATE = (
     "privacy.ledger",

@@ -168,8 +168,8 @@ def test_predictions_of_a_dataset(there, ray):
     with pytest.raises(DataError, match="has a column 'prediction' already"):
         model.predict(model.predict(dataset))
     classes = here("mood")
-    chances = said(classes.predict_proba(dataset), "probability_bad", "probability_fair", "probability_good")
-    np.testing.assert_allclose(chances, classes.predict_proba(X).T, rtol=1e-12)
+    probabilities = said(classes.predict_proba(dataset), "probability_bad", "probability_fair", "probability_good")
+    np.testing.assert_allclose(probabilities, classes.predict_proba(X).T, rtol=1e-12)
     assert said(classes.predict(dataset), "prediction") == [classes.predict(X).tolist()]
     odds = said(classes.decision_function(dataset), "decision_bad", "decision_fair", "decision_good")
     np.testing.assert_allclose(odds, classes.decision_function(X).T, rtol=1e-12)

@@ -27,8 +27,8 @@ N, P = 24, 3
 class Actor:
     """A worker that dies when it is asked for the so-manieth time, before it answers."""
 
-    def __init__(self, world, loader, classes=0):
-        self.world, self.dead = world, False
+    def __init__(self, arrays, loader, classes=0):
+        self.arrays, self.dead = arrays, False
         log = logging.getLogger("coterie")
         before = log.level, log.propagate
         self.inner = PoolingWorker(loader, classes, 1, logging.WARNING)
@@ -42,15 +42,15 @@ class Actor:
         return types.SimpleNamespace(remote=lambda *given: functools.partial(self.answer, name, given))
 
     def answer(self, name, given):
-        self.world.calls += 1
-        if self.world.calls in self.world.deaths:
+        self.arrays.calls += 1
+        if self.arrays.calls in self.arrays.deaths:
             self.dead = True
         if self.dead:
             raise exceptions.ActorDiedError
         return getattr(self.inner, name)(*given)
 
 
-class World:
+class AgentArrays:
     """What is used of Ray."""
 
     exceptions = exceptions
@@ -90,10 +90,10 @@ def rows(family="squared"):
     return X, z + rng.normal(size=len(z)), codes
 
 
-def learned(world, family="squared", count=3, design="linear"):
+def learned(arrays, family="squared", count=3, design="linear"):
     X, y, codes = rows(family)
     table, sizes = Table(X, y, codes), np.bincount(codes, minlength=N)
-    agents = ClusterAgents(world, [Actor(world, table) for _ in range(count)], deal(sizes, 2 * count), sizes, P)
+    agents = ClusterAgents(arrays, [Actor(arrays, table) for _ in range(count)], deal(sizes, 2 * count), sizes, P)
     [model] = fit_agents(agents, 1, family, design, "full", Counter(None))
     return model, table
 
@@ -107,9 +107,9 @@ def undisturbed(family="squared", design="linear"):
 @functools.cache
 def questions(design="linear"):
     """How many calls a fit takes."""
-    world = World()
-    learned(world, design=design)
-    return world.calls
+    arrays = AgentArrays()
+    learned(arrays, design=design)
+    return arrays.calls
 
 
 def same(found, expected, tol):
@@ -125,7 +125,7 @@ def same(found, expected, tol):
 def test_a_worker_may_die_at_any_question(share):
     """While rows are loaded, standards are learned, before a step, in the middle of it, or at the end."""
     death = 1 + int(share * questions())
-    found, table = learned(World({death}))
+    found, table = learned(AgentArrays({death}))
     same(found, undisturbed(), 1e-9)
     assert set(table.loads) == ({1, 2} if share > 0.05 else {1})  # the first dies before it has loaded anything
 
@@ -135,21 +135,21 @@ def test_all_but_one_may_die(seed):
     """Also while they take over, and with what they have taken over."""
     rng = np.random.default_rng(seed)
     first = int(rng.integers(1, questions()))
-    found, _ = learned(World({first, first + int(rng.integers(1, 12))}))
+    found, _ = learned(AgentArrays({first, first + int(rng.integers(1, 12))}))
     same(found, undisturbed(), 1e-9)
 
 
 def test_curves_survive_too():
     for death in np.linspace(4, questions("additive") - 4, 3).astype(int):
-        same(learned(World({int(death)}), design="additive")[0], undisturbed(design="additive"), 1e-8)
+        same(learned(AgentArrays({int(death)}), design="additive")[0], undisturbed(design="additive"), 1e-8)
 
 
 def test_classes_end_near_to_where_they_would_have():
     """Deviations are found again by steps of their own: the population is learned to a tolerance, from both sides."""
     for death in (20, 31, 60, 95):
-        same(learned(World({death}), "logistic")[0], undisturbed("logistic"), 2e-2)
+        same(learned(AgentArrays({death}), "logistic")[0], undisturbed("logistic"), 2e-2)
 
 
 def test_when_nobody_is_left_the_fit_ends():
     with pytest.raises(ClusterError, match=r"all workers died; the last of them held 24 agents"):
-        learned(World({40}), count=1)
+        learned(AgentArrays({40}), count=1)

@@ -76,7 +76,7 @@ def agree(one, other, frame):
 @pytest.mark.slow
 @pytest.mark.parametrize("target", ["cost", "ill", "state"])
 def test_tasks_of_files(cluster, files, target, tmp_path):
-    source = ct.Source(files, columns=FEATURES)
+    source = ct.data.Source(files, columns=FEATURES)
     kind = ct.RelationshipRegressor if target == "cost" else ct.RelationshipClassifier
     one, two = (kind(**ROUGH, engine=engine).fit(source, target, agents="clinic") for engine in (None, cluster()))
     frame = visits()[[*FEATURES, "clinic"]]
@@ -143,11 +143,13 @@ def test_what_cannot_be_fitted(cluster, files):
     with pytest.raises(DataError, match="y must be the name of a column"):
         regressor(engine=engine).fit(files, visits()["cost"], agents="clinic")
     with pytest.raises(DataError, match="one class only, 3"):
-        classifier(engine=engine).fit(ct.Source(files, columns=["dose"]), "unit", agents="clinic")
+        classifier(engine=engine).fit(ct.data.Source(files, columns=["dose"]), "unit", agents="clinic")
     with pytest.raises(ParameterError, match="has all rows in one place: leave engine out"):
         regressor(engine=engine, method="sdca").fit(files, "cost", agents="clinic")
     with pytest.raises(ParameterError, match="covariance must be 7 x 7"):
-        regressor(engine=engine, covariance=np.eye(3)).fit(ct.Source(files, columns=["dose"]), "cost", agents="clinic")
+        regressor(engine=engine, covariance=np.eye(3)).fit(
+            ct.data.Source(files, columns=["dose"]), "cost", agents="clinic"
+        )
     gaps = {"a": (np.array([[1.0, 2.0], [3.0, np.nan]]), [1.0, 2.0]), "b": (np.eye(2), [3.0, 5.0])}
     with pytest.raises(DataError, match=r"agent 'a'.*row 1: column 1 is missing"):
         regressor(engine=engine).fit(gaps, None)

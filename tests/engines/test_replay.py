@@ -30,10 +30,10 @@ from scipy.special import expit
 
 import coterie as ct
 from coterie.core import proximal
+from coterie.core.arrays import VACANT, choose
 from coterie.core.linear import rows_of
 from coterie.core.methods import admm
-from coterie.core.world import VACANT, choose
-from coterie.engines.wire import letter_size
+from coterie.engines.wire import message_size
 from coterie.errors import MismatchError, ParameterError
 
 OBJECTIVES = ("collaborative", "personalized", "separate")
@@ -54,14 +54,14 @@ def over(pairs, often=LOSSES):
 
 
 def beginning(setting, seed):
-    """Any models, and that of its own for the agent without ties."""
+    """Any models, and that of its own for the agent without edges."""
     start = np.random.default_rng(seed).normal(size=(N, P))
     start[LONELY] = setting.alone(LONELY)
     return start
 
 
 def meetings(W, count, seed, lonely=True):
-    """Who wakes and whom it talks to; -1 for an agent without ties."""
+    """Who wakes and whom it talks to; -1 for an agent without edges."""
     rng = np.random.default_rng(seed)
     able = np.flatnonzero(W.any(axis=1) | lonely)
     wakes = rng.choice(able, count)
@@ -83,10 +83,10 @@ def assert_same(found, expected, loss="squared"):
 
 
 def assert_account(run, edges, exchanges, each):
-    """2 |E| vectors in the initial swap, ``each`` in an exchange of two letters."""
-    assert run.letters == 2 * edges + 2 * exchanges
+    """2 |E| vectors in the initial swap, ``each`` in an exchange of two messages."""
+    assert run.messages == 2 * edges + 2 * exchanges
     assert run.vectors == 2 * edges + each * exchanges
-    assert run.bytes == 2 * edges * letter_size(P) + 2 * exchanges * letter_size(each * P // 2)
+    assert run.bytes == 2 * edges * message_size(P) + 2 * exchanges * message_size(each * P // 2)
 
 
 def replays_gossip(objective, loss, method, reference, each):
@@ -102,7 +102,7 @@ def replays_gossip(objective, loss, method, reference, each):
 
 
 def mp_matrices(setting, alpha=0.6):
-    """P and C of MP, from W and a_i = mu D_ii c_i, without the agents that have no ties."""
+    """P and C of MP, from W and a_i = mu D_ii c_i, without the agents that have no edges."""
     tied = setting.W.any(axis=1)
     W = setting.W[np.ix_(tied, tied)]
     D = W.sum(axis=1)
@@ -145,8 +145,8 @@ def test_mp_synchronous():
     assert_same(found, np.array(expected))
     edges = problem.graph.n_edges
     assert run.wakes == rounds * N
-    assert run.vectors == run.letters == 2 * edges + rounds * 2 * edges
-    assert run.bytes == run.vectors * letter_size(P)
+    assert run.vectors == run.messages == 2 * edges + rounds * 2 * edges
+    assert run.bytes == run.vectors * message_size(P)
 
 
 @over([pair for pair in PAIRS if pair[1] == "location"])
@@ -218,8 +218,8 @@ def test_coordinate_descent(objective, loss):
     start, events = beginning(setting, 16), meetings(setting.W, 100, 17)[:, 0]
     run, found = followed(problem, CD, events=events, start=start)
     assert_same(found, descent(setting, start, events))
-    assert run.vectors == run.letters == problem.graph.n_neighbours.sum() + problem.graph.n_neighbours[events].sum()
-    assert run.bytes == run.vectors * letter_size(P)
+    assert run.vectors == run.messages == problem.graph.n_neighbours.sum() + problem.graph.n_neighbours[events].sum()
+    assert run.bytes == run.vectors * message_size(P)
     assert run.value == pytest.approx(problem.value(found[-1]), rel=1e-12)
 
 
@@ -289,14 +289,14 @@ def test_newton_ends_where_the_gradient_is_zero(monkeypatch):
 
 
 class Edge(NamedTuple):
-    """One end of an edge and a letter from the other, made of Z, multipliers L and -L, and the T of both ends.
+    """One end of an edge and a message from the other, made of Z, multipliers L and -L, and the T of both ends.
 
     Arrays have a line for the model of this end, and one for that of the other.
     """
 
     data: SimpleNamespace
     me: SimpleNamespace
-    ties: SimpleNamespace
+    edges: SimpleNamespace
     text: np.ndarray
     Z: np.ndarray
     L: np.ndarray
@@ -309,16 +309,16 @@ def edge(rho, other_rho, watch=(0.0, 0.0, 0.0, 2.0)):
     U = Z - L / rho
     T[1, 0] = (pull * T[0, 0] + rho * U[1]) / (pull + rho)  # what this end thinks of the other's model, step 1
     data, me = SimpleNamespace(smooth=0.5, weight=np.array([2 * pull])), SimpleNamespace(theta=T[0, 0])
-    ties = SimpleNamespace(mine=U[:1], theirs=U[1:], rho=np.array([rho]), cache=np.array([watch]))
+    edges = SimpleNamespace(mine=U[:1], theirs=U[1:], rho=np.array([rho]), cache=np.array([watch]))
     V = Z + L / other_rho
-    return Edge(data, me, ties, np.concatenate([T[1, 1], T[0, 1], V[1], V[0], [other_rho]]), Z, L, T)
+    return Edge(data, me, edges, np.concatenate([T[1, 1], T[0, 1], V[1], V[0], [other_rho]]), Z, L, T)
 
 
 def test_ends_of_an_edge_with_two_rho_keep_its_z_and_its_multipliers():
-    """Where a letter was lost, U = Z - L / rho is written with one rho again; Z and L stay what they are."""
+    """Where a message was lost, U = Z - L / rho is written with one rho again; Z and L stay what they are."""
     e, mean = edge(0.5, 8.0), 2.0
-    admm.convert(e.ties, 0, e.text, mean)
-    np.testing.assert_allclose(np.vstack([e.ties.mine, e.ties.theirs]), e.Z - e.L / mean, rtol=1e-13)
+    admm.convert(e.edges, 0, e.text, mean)
+    np.testing.assert_allclose(np.vstack([e.edges.mine, e.edges.theirs]), e.Z - e.L / mean, rtol=1e-13)
     np.testing.assert_allclose([e.text[3 * P : 4 * P], e.text[2 * P : 3 * P]], e.Z + e.L / mean, rtol=1e-13)
 
 
@@ -330,24 +330,26 @@ def test_residuals_of_an_edge_are_those_of_admm(ends, rho):
     after = e.T.mean(axis=1)
     primal = np.sum((e.T - after[:, None]) ** 2)
     dual, multipliers, models = 2 * rho**2 * np.sum((after - e.Z) ** 2), 2 * np.sum(e.L**2), np.sum(e.T**2)
-    admm.settle_and_balance(e.data, e.me, e.ties, 0, e.text, np.zeros(P))
-    np.testing.assert_allclose(e.ties.cache[0, 0], primal / models, rtol=1e-12)
-    np.testing.assert_allclose(e.ties.cache[0, 1], dual / (multipliers + admm.FLOOR * rho**2 * models), rtol=1e-12)
-    assert (e.ties.cache[0, 2], e.ties.rho[0]) == (1.0, pytest.approx(rho))
+    admm.settle_and_balance(e.data, e.me, e.edges, 0, e.text, np.zeros(P))
+    np.testing.assert_allclose(e.edges.cache[0, 0], primal / models, rtol=1e-12)
+    np.testing.assert_allclose(e.edges.cache[0, 1], dual / (multipliers + admm.FLOOR * rho**2 * models), rtol=1e-12)
+    assert (e.edges.cache[0, 2], e.edges.rho[0]) == (1.0, pytest.approx(rho))
     multiplier = e.L + rho * (e.T[:, 0] - after)
-    np.testing.assert_allclose(np.vstack([e.ties.mine, e.ties.theirs]), after - multiplier / rho, atol=1e-13)
+    np.testing.assert_allclose(np.vstack([e.edges.mine, e.edges.theirs]), after - multiplier / rho, atol=1e-13)
 
 
 @pytest.mark.parametrize(("before", "factor"), [((9.0, 0.0), 2.0), ((0.0, 9.0), 0.5), ((9.0, 9.0), 1.0)], ids=str)
 def test_a_new_rho_keeps_the_multipliers_of_an_edge(before, factor):
     """More of the primal residual: a larger rho, and the other way round; U follows, Z and L do not."""
     e, rho = edge(1.7, 1.7, (*before, 1.0, 2.0)), 1.7
-    admm.settle_and_balance(e.data, e.me, e.ties, 0, e.text, np.zeros(P))
+    admm.settle_and_balance(e.data, e.me, e.edges, 0, e.text, np.zeros(P))
     after = e.T.mean(axis=1)
     multiplier = e.L + rho * (e.T[:, 0] - after)
-    assert e.ties.rho[0] == factor * rho
-    np.testing.assert_allclose(np.vstack([e.ties.mine, e.ties.theirs]), after - multiplier / (factor * rho), atol=1e-13)
-    assert e.ties.cache[0].tolist() == [0.0, 0.0, 0.0, 2.0 * admm.RARER]
+    assert e.edges.rho[0] == factor * rho
+    np.testing.assert_allclose(
+        np.vstack([e.edges.mine, e.edges.theirs]), after - multiplier / (factor * rho), atol=1e-13
+    )
+    assert e.edges.cache[0].tolist() == [0.0, 0.0, 0.0, 2.0 * admm.RARER]
 
 
 # ---------------------------------------------------------------- which problems a method takes
@@ -398,7 +400,7 @@ def test_djam_wants_a_ridge_in_every_component():
     with pytest.raises(MismatchError, match=r"'cy'.*Huber\(delta=0.4\)"):
         DJAM.fit_for(flat("huber", ridge))
     DJAM.fit_for(flat("huber", ridge, ct.graphs.path(4)))
-    DJAM.fit_for(flat("huber", ridge, ct.Graph.from_edges(4, [0], [1])))  # agents without ties swap nothing
+    DJAM.fit_for(flat("huber", ridge, ct.Graph.from_edges(4, [0], [1])))  # agents without edges swap nothing
 
 
 # ---------------------------------------------------------------- whom an agent chooses
@@ -416,21 +418,21 @@ class Nothing(NamedTuple):
 class Census(NamedTuple):
     """Counts whom it chooses, in its model."""
 
-    letters = {}
+    messages = {}
     dice = 1
 
-    def scratch_size(self, world, p):
+    def scratch_size(self, arrays, p):
         return 0
 
-    def start(self, world, theta):
-        return Count(theta.copy()), Nothing(np.zeros(world.peer.shape[0]))
+    def start(self, arrays, theta):
+        return Count(theta.copy()), Nothing(np.zeros(arrays.peer.shape[0]))
 
-    def wake(self, data, me, ties, chance, outbox):
-        slot = choose(data, chance)
+    def wake(self, data, me, edges, randomness, outbox):
+        slot = choose(data, randomness)
         if slot != VACANT:
             me.theta[data.peer[slot]] += 1.0
 
-    def receive(self, data, me, ties, letter, outbox):
+    def receive(self, data, me, edges, message, outbox):
         pass
 
 
@@ -451,7 +453,7 @@ def star():
 
 
 def lopsided(W):
-    """Any probabilities: not symmetric, and some ties are used from one end only."""
+    """Any probabilities: not symmetric, and some edges are used from one end only."""
     choice = np.where(W > 0, np.random.default_rng(24).uniform(0.1, 3.0, W.shape), 0.0)
     choice[0, 1] = 0.0
     return choice
@@ -472,7 +474,7 @@ def cases():
 @pytest.mark.slow
 @pytest.mark.parametrize("conditions", [None, ct.Conditions()], ids=["at once", "timed"])
 def test_neighbours_are_chosen_with_the_given_probabilities(conditions):
-    """Chi-square over all ties, given how often each agent woke: error rate 1e-5 for each of the 18 cases; the seed is
+    """Chi-square over all edges, given how often each agent woke: error rate 1e-5 for each of the 18 cases; the seed is
     fixed. One test for all, because a method of its own has kernels of its own.
     """
     for W, choice, odds in cases():
@@ -522,10 +524,10 @@ RING = ct.graphs.ring(4).W.toarray()
         ("negative or not finite", np.where(RING > 0, np.nan, 0.0)),
         ("negative or not finite", np.where(RING > 0, np.inf, 0.0)),
         (r"shape \(4, 4\); found \(3, 3\)", np.ones((3, 3))),
-        (r"never uses the tie between agents 0 and 1", np.where(np.add.outer(range(4), range(4)) == 1, 0.0, RING)),
-        ("never uses the tie", np.zeros((4, 4))),
+        (r"never uses the edge between agents 0 and 1", np.where(np.add.outer(range(4), range(4)) == 1, 0.0, RING)),
+        ("never uses the edge", np.zeros((4, 4))),
     ],
-    ids=["word", "negative", "nan", "infinite", "shape", "unused tie", "zeros"],
+    ids=["word", "negative", "nan", "infinite", "shape", "unused edge", "zeros"],
 )
 def test_bad_choices_are_refused(match, choice):
     problem = ct.Problem.propagation(np.eye(4), ct.Graph(RING))
@@ -576,7 +578,7 @@ def test_refusals(match, method, options):
         ct.simulate(small(), method, **options)
 
 
-def test_an_agent_without_ties_has_no_neighbour_to_talk_to():
+def test_an_agent_without_edges_has_no_neighbour_to_talk_to():
     problem, _ = example("propagation", "location")
     ct.simulate(problem, MP, events=[[LONELY, -1]])
     with pytest.raises(ParameterError, match="event 0: agents number 6 and 0 are not neighbours"):
@@ -584,16 +586,16 @@ def test_an_agent_without_ties_has_no_neighbour_to_talk_to():
 
 
 @pytest.mark.parametrize(
-    ("method", "letters", "vectors"),
+    ("method", "messages", "vectors"),
     [(CD, 2, 1), (MP, 2, 1), (DJAM, 2, 1), (ADMM(0.5), 2, 4), (ADMM(), 2, 4.5)],
     ids=["cd", "mp", "djam", "admm", "admm-auto"],
 )
 @pytest.mark.parametrize("unit", ["vectors", "bytes"])
-def test_budgets(method, letters, vectors, unit):
-    """An event of this ring of six sends ``letters`` letters of ``vectors`` vectors; the initial swap 12 of one."""
+def test_budgets(method, messages, vectors, unit):
+    """An event of this ring of six sends ``messages`` messages of ``vectors`` vectors; the initial swap 12 of one."""
     problem = small()
-    start = 12 if unit == "vectors" else 12 * letter_size(2)
-    cost = letters * (vectors if unit == "vectors" else letter_size(round(2 * vectors)))
+    start = 12 if unit == "vectors" else 12 * message_size(2)
+    cost = messages * (vectors if unit == "vectors" else message_size(round(2 * vectors)))
     for limit in (0, start, start + 1, int(start + 3 * cost), int(start + 3 * cost) + 1, start + 1001):
         run = ct.simulate(problem, method, seed=29, **{unit: limit})
         assert run.wakes == np.ceil(max(0, limit - start) / cost)
@@ -612,13 +614,13 @@ def test_budgets(method, letters, vectors, unit):
     ],
 )
 def test_every_changes_nothing(method, unit):
-    length = {unit: {"wakes": 150, "rounds": 20, "vectors": 52, "bytes": 52 * letter_size(2)}[unit]}
+    length = {unit: {"wakes": 150, "rounds": 20, "vectors": 52, "bytes": 52 * message_size(2)}[unit]}
     plain = ct.simulate(small(), method, seed=30, **length)
-    scale = letter_size(2) if unit == "bytes" else 1
+    scale = message_size(2) if unit == "bytes" else 1
     for every in (1, 7, 10_000):
         run = ct.simulate(small(), method, seed=30, every=every * scale, **length)
         np.testing.assert_array_equal(run.theta, plain.theta)
-        for count in ("wakes", "letters", "vectors", "bytes", "time"):
+        for count in ("wakes", "messages", "vectors", "bytes", "time"):
             assert getattr(run, count) == getattr(plain, count), count
     assert len(plain.trace) == 2
     assert len(ct.simulate(small(), method, seed=30, every=7 * scale, **length).trace) > 2
@@ -638,7 +640,7 @@ def test_watching_a_budget_closely_is_cheap():
 
 
 def test_budgets_in_time():
-    """Letters under way are counted when they are sent; an event sends at most one vector here."""
+    """Messages under way are counted when they are sent; an event sends at most one vector here."""
     problem, late = small(), ct.Conditions(latency=0.7)
     for limit in (12, 13, 100, 333):
         run = ct.simulate(problem, MP, seed=31, vectors=limit, conditions=late)
@@ -660,7 +662,7 @@ def test_a_budget_that_nobody_spends(unit, conditions):
 
 
 def shifted(W, seed):
-    """Other ties of the same agents: one goes, one comes, one changes its weight."""
+    """Other edges of the same agents: one goes, one comes, one changes its weight."""
     rng = np.random.default_rng(seed)
     W = W.copy()
     tied = np.argwhere(np.triu(W) > 0)
@@ -675,7 +677,7 @@ def shifted(W, seed):
 
 @functools.cache
 def changing():
-    """Problems of model propagation with other models, confidences and ties, all without a lonely agent that moves."""
+    """Problems of model propagation with other models, confidences and edges, all without a lonely agent that moves."""
     rng = np.random.default_rng(32)
     W, alpha, made = weights(rng), 0.6, []
     models, c = rng.normal(size=(N, P)), rng.uniform(0.2, 1.0, N)
@@ -685,14 +687,14 @@ def changing():
         made.append((problem, Setting(W, 0.5, (1 - alpha) / alpha * c * W.sum(axis=1), f)))
         old, W = W, shifted(W, 33 + stage)
         if stage == 2:
-            W = np.where((made[0][1].W > 0) | (old > 0), 1.0, 0.0)  # ties that went come back
+            W = np.where((made[0][1].W > 0) | (old > 0), 1.0, 0.0)  # edges that went come back
         models = models.copy()
         models[:LONELY] = rng.normal(size=(LONELY, P))
         c = rng.uniform(0.2, 1.0, N)
     return made
 
 
-def new_ties(before, after):
+def new_edges(before, after):
     return np.count_nonzero(np.triu((after > 0) & (before == 0)))
 
 
@@ -708,7 +710,7 @@ def new_ties(before, after):
     ids=["mp", "djam", "admm", "mp-rounds", "admm-rounds"],
 )
 def test_what_is_known_of_kept_neighbours_survives_a_change(method, reference, each, unit):
-    """Through removed, added and changed ties and other models, step by step."""
+    """Through removed, added and changed edges and other models, step by step."""
     stages, length = changing(), 40 if unit == "events" else 8
     start = beginning(stages[0][1], 34)
     replayed, expected, events, exchanges = reference(stages[0][1], start), [start], [], 0
@@ -722,7 +724,7 @@ def test_what_is_known_of_kept_neighbours_survives_a_change(method, reference, e
     run, found = followed(stages[0][0], method, start=start, changes=changes, **how)
     assert_same(found, np.array(expected))
     assert run.problem is stages[-1][0]
-    greetings = sum(2 * new_ties(a.W, b.W) for (_, a), (_, b) in itertools.pairwise(stages))
+    greetings = sum(2 * new_edges(a.W, b.W) for (_, a), (_, b) in itertools.pairwise(stages))
     assert greetings >= 2 * 3
     exchanges = sum(j >= 0 for _, j in events) if unit == "events" else exchanges
     assert run.vectors == 2 * stages[0][0].graph.n_edges + greetings + each * exchanges
@@ -750,10 +752,10 @@ def test_rows_that_arrive_are_learned_from():
 
 @pytest.mark.parametrize("moment", [0, 50])
 def test_new_neighbours_greet(moment):
-    """Nothing is sent at a change but the two models of each new tie."""
+    """Nothing is sent at a change but the two models of each new edge."""
     (before, one), (after, other) = changing()[:2]
     same = [(moment, before)]
-    for changes, greetings in ((same, 0), ([(moment, after)], 2 * new_ties(one.W, other.W))):
+    for changes, greetings in ((same, 0), ([(moment, after)], 2 * new_edges(one.W, other.W))):
         for method, cost in ((MP, 2), (ADMM(0.5), 8)):
             events = meetings(np.where(other.W > 0, one.W, 0.0), 50, 41, lonely=False)
             run = ct.simulate(before, method, events=events, changes=changes)
@@ -779,13 +781,13 @@ def test_changes_in_other_units():
         run = ct.simulate(before, MP, seed=46, changes=[(moment, after)], **{unit: total})
         first, last = run.trace.iloc[1], run.trace.iloc[2]
         assert first["wakes"] == last["wakes"]
-        assert last["vectors"] - first["vectors"] == 2 * new_ties(one.W, other.W) == 2
+        assert last["vectors"] - first["vectors"] == 2 * new_edges(one.W, other.W) == 2
         theta = ct.simulate(before, MP, seed=46, **{unit: moment}).theta
         assert first["value"] == before.value(theta)
         assert last["value"] == after.value(theta)
         if unit != "rounds":
-            assert moment <= first[unit] < moment + 2 * (1 if unit == "vectors" else letter_size(P))
-            assert total <= getattr(run, unit) < total + 2 * (1 if unit == "vectors" else letter_size(P))
+            assert moment <= first[unit] < moment + 2 * (1 if unit == "vectors" else message_size(P))
+            assert total <= getattr(run, unit) < total + 2 * (1 if unit == "vectors" else message_size(P))
 
 
 def test_events_are_checked_against_the_problem_of_their_time():

@@ -10,12 +10,12 @@ from scipy.special import expit
 from scipy.stats import multivariate_normal
 
 import coterie as ct
+from coterie.core.arrays import TAIL, data_of
 from coterie.core.laplace import Steps, find_mode
-from coterie.core.letters import Bounds, Contents
-from coterie.core.world import TAIL, data_of
+from coterie.core.messages import Bounds, Contents
+from coterie.engines.arrays import arrays_of, part_of
 from coterie.engines.peer import Peer
 from coterie.engines.wire import encode
-from coterie.engines.worlds import part_of, world_of
 from coterie.errors import MismatchError, ParameterError
 from coterie.peers.node.state import pack, restored
 
@@ -50,8 +50,8 @@ def errors(theta, X, y, owner, loss="squared"):
 
 
 def alone(problem):
-    method, world = ct.ResilientPooling(), world_of(problem)
-    return method.posterior(world, *method.start(world, np.zeros((problem.n, problem.p)))).mean
+    method, arrays = ct.gossip.ResilientPooling(), arrays_of(problem)
+    return method.posterior(arrays, *method.start(arrays, np.zeros((problem.n, problem.p)))).mean
 
 
 @ct.method
@@ -64,12 +64,12 @@ class Lying(NamedTuple):
     shift: np.ndarray  # (p,)
     spread: float
 
-    def greet(self, data, me, ties, outbox):
-        self.method.greet(data, me, ties, outbox)
+    def greet(self, data, me, edges, outbox):
+        self.method.greet(data, me, edges, outbox)
         self._lie(data, outbox, me.theta.shape[0])
 
-    def wake(self, data, me, ties, chance, outbox):
-        self.method.wake(data, me, ties, chance, outbox)
+    def wake(self, data, me, edges, randomness, outbox):
+        self.method.wake(data, me, edges, randomness, outbox)
         self._lie(data, outbox, me.theta.shape[0])
 
     def _lie(self, data, outbox, p):
@@ -97,7 +97,7 @@ GROSS = {
 
 
 def lied_to(problem, lie, wakes=40, liars=(1, 6, 11, 16), **options):
-    method = Lying(ct.ResilientPooling(), np.array(liars), *lie)
+    method = Lying(ct.gossip.ResilientPooling(), np.array(liars), *lie)
     return ct.simulate(problem, method, wakes=wakes * problem.n, seed=0, start="zeros", **options)
 
 
@@ -106,7 +106,7 @@ def lied_to(problem, lie, wakes=40, liars=(1, 6, 11, 16), **options):
 def test_an_honest_group_gains(loss):
     (X, y, owner), test = population(loss=loss, rows=5)
     problem = problem_of(X, y, owner, ct.graphs.random_regular(20, 6, seed=0), loss)
-    run = ct.simulate(problem, ct.ResilientPooling(), wakes=20 * 40, seed=0, start="zeros")
+    run = ct.simulate(problem, ct.gossip.ResilientPooling(), wakes=20 * 40, seed=0, start="zeros")
     together, apart = errors(run.theta, *test, loss).mean(), errors(alone(problem), *test, loss).mean()
     assert together < 0.9 * apart
     local = errors(problem.local(), *test, loss).mean()
@@ -149,9 +149,9 @@ def test_two_of_six_cannot_move_what_is_a_typical_row():
     problem = problem_of(X, y, owner, ct.graphs.complete(7))
     peers = gossip(peers_of(problem), 1)
     for liar in (5, 6):
-        peers[0].tie.heard[liar - 1, 6:8] = 1e50
+        peers[0].edge.heard[liar - 1, 6:8] = 1e50
     peers[0].wake(np.zeros(0))
-    said = peers[0].tie.heard[:4, 6:8]
+    said = peers[0].edge.heard[:4, 6:8]
     means = np.vstack([said, X[owner == 0, :2].mean(axis=0)])
     assert np.all(peers[0].own.shared[0, 6:8] <= means.max(axis=0))
 
@@ -186,7 +186,7 @@ def test_no_poison_outlives_its_liar():
     without = problem.on(graph=graph.without(liars))
     honest = ~np.isin(np.arange(20), liars)
     run = lied_to(problem, GROSS["huge"], wakes=120, changes=[(20 * 40, without)])
-    never = ct.simulate(without, ct.ResilientPooling(), wakes=20 * 80, seed=0, start="zeros")
+    never = ct.simulate(without, ct.gossip.ResilientPooling(), wakes=20 * 80, seed=0, start="zeros")
     assert errors(run.theta, *test)[honest].mean() < 1.02 * errors(never.theta, *test)[honest].mean()
 
 
@@ -198,7 +198,9 @@ def test_neither_units_nor_origins_matter(loss):
     scale, origin = np.array([1e-3, 70.0, 1.0]), np.array([-2.0, 1e3, 0.0])
     a, b = (0.01, -300.0) if loss == "squared" else (1.0, 0.0)
     one, other = (
-        ct.simulate(problem_of(Z, labels, owner, graph, loss), ct.ResilientPooling(), wakes=60, seed=0, start="zeros")
+        ct.simulate(
+            problem_of(Z, labels, owner, graph, loss), ct.gossip.ResilientPooling(), wakes=60, seed=0, start="zeros"
+        )
         for Z, labels in ((X, y), (X * scale + origin, a * y + b))
     )
     said, again = np.sum(X * one.theta[owner], axis=1), np.sum((X * scale + origin) * other.theta[owner], axis=1)
@@ -220,25 +222,25 @@ def test_awkward_agents_break_nothing():
         y[owner == 5] = 1.0
         for graph in (ct.graphs.complete(8), ct.graphs.ring(8)):
             problem = problem_of(X, y, owner, graph, loss)
-            method = ct.ResilientPooling()
+            method = ct.gossip.ResilientPooling()
             run = ct.simulate(problem, method, wakes=8 * 15, seed=0, start="zeros")
             assert np.all(np.isfinite(run.theta))
             assert all(np.all(np.isfinite(part)) for part in run.population)
             assert np.abs(X @ run.theta.T).max() < 1e4
     only = problem_of(X[owner == 1], y[owner == 1], owner[owner == 1], ct.graphs.complete(8), "logistic")
-    assert np.all(np.isfinite(ct.simulate(only, ct.ResilientPooling(), wakes=40, seed=0, start="zeros").theta))
+    assert np.all(np.isfinite(ct.simulate(only, ct.gossip.ResilientPooling(), wakes=40, seed=0, start="zeros").theta))
 
 
 def peers_of(problem, method=None):
-    method, world = method or ct.ResilientPooling(), world_of(problem)
-    return [Peer(method, part_of(world, i, i + 1), np.zeros(problem.p)) for i in range(problem.n)]
+    method, arrays = method or ct.gossip.ResilientPooling(), arrays_of(problem)
+    return [Peer(method, part_of(arrays, i, i + 1), np.zeros(problem.p)) for i in range(problem.n)]
 
 
 def gossip(peers, times):
     for _ in range(times):
         for peer in peers:
-            for letter in peer.wake(np.zeros(0)):
-                assert peers[letter.to].receive(letter.data) == []  # nobody answers: a flood costs no work
+            for message in peer.wake(np.zeros(0)):
+                assert peers[message.to].receive(message.data) == []  # nobody answers: a flood costs no work
     return peers
 
 
@@ -250,20 +252,20 @@ def test_what_agents_know_of_their_models():
     peers = gossip(peers_of(problem), 60)
     method, trust = peers[0].method, []
     for peer in peers:
-        known = method.posterior(peer.world, peer.own, peer.tie)
+        known = method.posterior(peer.arrays, peer.own, peer.edge)
         assert np.abs(X @ (known.mean[0] - peer.theta)).max() < 0.1 * np.sqrt(known.noise[0])
         assert np.linalg.eigvalsh(known.covariance[0])[0] > 0
         trust.append(known.trust[0])
         assert 0.2 < known.noise[0] / 140.0**2 < 3.0
     assert 0.0 <= min(trust) < max(trust) == 1.0
     assert np.mean(trust) > 0.6
-    nobody = method.posterior(peers[7].world, peers[7].own, peers[7].tie)
+    nobody = method.posterior(peers[7].arrays, peers[7].own, peers[7].edge)
     typical = np.append(SHIFTS[:2], 1.0)
     spread = np.sqrt(typical @ nobody.covariance[0] @ typical)
     assert nobody.trust[0] == 1.0
     assert 60.0 < spread < 400.0  # 160 is true: how much agents differ at a typical row
     fresh = peers_of(problem)[0]
-    before = method.posterior(fresh.world, fresh.own, fresh.tie)
+    before = method.posterior(fresh.arrays, fresh.own, fresh.edge)
     assert before.trust[0] == 0.0  # nobody was heard
 
 
@@ -272,12 +274,12 @@ def test_the_neighbour_that_moves_most_is_named():
     (X, y, owner), _ = population(n=4, rows=6)
     peers = gossip(peers_of(problem_of(X, y, owner, ct.graphs.complete(4))), 20)
     me = peers[0]
-    calm = me.method.influence(me.world, me.own, me.tie)
+    calm = me.method.influence(me.arrays, me.own, me.edge)
     text = peers[2].wake(np.zeros(0))[0].text
     text[:3] += shifted(5.0)
     me.receive(encode(2, 0, text))
-    moved = me.method.influence(me.world, me.own, me.tie)
-    assert int(me.world.peer[np.argmax(moved)]) == 2
+    moved = me.method.influence(me.arrays, me.own, me.edge)
+    assert int(me.arrays.peer[np.argmax(moved)]) == 2
     assert moved.max() > 3 * calm.max()
     assert np.all(calm >= 0)
 
@@ -285,15 +287,15 @@ def test_the_neighbour_that_moves_most_is_named():
 @pytest.mark.plain
 def test_influence_of_other_methods_is_the_pull_of_their_copies():
     problem = ct.Problem.propagation([[0.0], [1.0], [5.0]], ct.graphs.complete(3))
-    world = world_of(problem)
-    for method in (ct.CoordinateDescent(), ct.Trimmed("cd"), ct.Learned("cd")):
-        own, tie = method.start(world, np.array([[1.0], [1.0], [5.0]]))
-        inner = tie
+    arrays = arrays_of(problem)
+    for method in (ct.CoordinateDescent(), ct.robust.Trimmed("cd"), ct.Learned("cd")):
+        own, edge = method.start(arrays, np.array([[1.0], [1.0], [5.0]]))
+        inner = edge
         while "copy" not in inner._fields:
             inner = inner.model
         inner.copy[0] = 3.0
-        found = method.influence(world, own, tie)
-        assert found.shape == world.peer.shape
+        found = method.influence(arrays, own, edge)
+        assert found.shape == arrays.peer.shape
         assert found[0] == max(found[:2]) == 0.5 * 2.0
     assert ct.CollaborativeADMM().influence is None
     assert ct.CoordinateDescent().posterior is None
@@ -304,8 +306,8 @@ def test_influence_of_other_methods_is_the_pull_of_their_copies():
 def test_gossip_pooling_tells_its_posterior():
     (X, y, owner), _ = population(n=6, rows=6)
     problem = problem_of((X - SHIFTS) / UNITS, (y - 15_000.0) / 200.0, owner, ct.graphs.complete(6))
-    method, world = ct.GossipPooling(), world_of(problem)
-    assert np.all(method.posterior(world, *method.start(world, np.zeros((6, 3)))).trust == 0.0)
+    method, arrays = ct.gossip.GossipPooling(), arrays_of(problem)
+    assert np.all(method.posterior(arrays, *method.start(arrays, np.zeros((6, 3)))).trust == 0.0)
     peers = peers_of(problem, method)
     for _ in range(40):
         for i, peer in enumerate(peers):
@@ -313,7 +315,7 @@ def test_gossip_pooling_tells_its_posterior():
                 for answer in peers[ask.to].receive(ask.data):
                     peer.receive(answer.data)
     peer = peers[0]
-    known, found = (getattr(method, part)(peer.world, peer.own, peer.tie) for part in ("posterior", "population"))
+    known, found = (getattr(method, part)(peer.arrays, peer.own, peer.edge) for part in ("posterior", "population"))
     Z = problem.data.rows_of(0)[0]
     truth = np.linalg.inv(Z.T @ Z / found.noise[0] + np.diag(1 / found.variance[0]))
     assert np.allclose(known.covariance[0], truth, rtol=1e-6, atol=1e-9)
@@ -321,39 +323,39 @@ def test_gossip_pooling_tells_its_posterior():
 
 
 @pytest.mark.plain
-def test_a_state_is_kept_and_ties_come_and_go():
+def test_a_state_is_kept_and_edges_come_and_go():
     (X, y, owner), _ = population(n=5, rows=6)
     problem = problem_of(X, y, owner, ct.graphs.complete(5))
     peers = gossip(peers_of(problem), 5)
-    arrays = pack("world", {name: getattr(peers[0].world, name) for name in ("peer", "inverse", "weight", "choice")})
-    arrays |= pack("own", peers[0].own) | pack("tie", peers[0].tie)
+    arrays = pack("arrays", {name: getattr(peers[0].arrays, name) for name in ("peer", "inverse", "weight", "choice")})
+    arrays |= pack("own", peers[0].own) | pack("edge", peers[0].edge)
     again = peers_of(problem)[0]
     again.resume(*restored(again, arrays))
     one, other = (peer.wake(np.zeros(0))[0].text for peer in (peers[0], again))
     assert np.array_equal(one, other)  # what is worked out from rows is worked out again
     fewer = problem.on(graph=problem.graph.without([3]))
-    again.renew(part_of(world_of(fewer), 0, 1))
-    assert 3 not in again.world.peer
-    assert np.array_equal(again.tie.heard[0, :12], peers[0].tie.heard[0, :12])
-    again.renew(part_of(world_of(problem), 0, 1))
-    at = again.world.peer.tolist().index(3)
-    assert not again.tie.heard[at].any()  # what it said went with it
+    again.renew(part_of(arrays_of(fewer), 0, 1))
+    assert 3 not in again.arrays.peer
+    assert np.array_equal(again.edge.heard[0, :12], peers[0].edge.heard[0, :12])
+    again.renew(part_of(arrays_of(problem), 0, 1))
+    at = again.arrays.peer.tolist().index(3)
+    assert not again.edge.heard[at].any()  # what it said went with it
     assert np.all(np.isfinite(again.wake(np.zeros(0))[0].text))
 
 
 @pytest.mark.plain
-def test_absurd_letters_change_nothing():
+def test_absurd_messages_change_nothing():
     (X, y, owner), _ = population(n=4, rows=6)
     peer = gossip(peers_of(problem_of(X, y, owner, ct.graphs.ring(4))), 3)[0]
-    before = peer.tie.heard.copy()
+    before = peer.edge.heard.copy()
     good = peer.wake(np.zeros(0))[0].text
     for k, number in ((0, 1e90), (3, -1.0), (9, -1e-3), (12, 0.0), (12, -1.0), (6, -1e80)):
         bad = good.copy()
         bad[k] = number
         assert peer.receive(encode(1, 0, bad)) == []
-    peer.receive(encode(2, 0, good))  # from somebody without a tie
-    assert np.array_equal(peer.tie.heard[:, :13], before[:, :13])
-    terms = Contents(ct.ResilientPooling().letters, Bounds(3, radius=10.0))
+    peer.receive(encode(2, 0, good))  # from somebody without an edge
+    assert np.array_equal(peer.edge.heard[:, :13], before[:, :13])
+    terms = Contents(ct.gossip.ResilientPooling().messages, Bounds(3, radius=10.0))
     assert terms.lengths == (13,)
     assert terms.read(0, good, {1}) == ([], True)  # raw models have no public radius
     bad = good.copy()
@@ -365,14 +367,14 @@ def test_what_does_not_apply_is_refused_with_advice():
     (X, y, owner), _ = population(n=4)
     graph = ct.graphs.ring(4)
     with pytest.raises(MismatchError, match=r"Hinge.*logistic"):
-        ct.simulate(problem_of(X, np.sign(y - 15_000), owner, graph, "hinge"), ct.ResilientPooling(), wakes=4)
+        ct.simulate(problem_of(X, np.sign(y - 15_000), owner, graph, "hinge"), ct.gossip.ResilientPooling(), wakes=4)
     with pytest.raises(MismatchError, match="any connected one does"):
-        ct.Learned(ct.ResilientPooling())
+        ct.Learned(ct.gossip.ResilientPooling())
     with pytest.raises(MismatchError, match="trim"):
-        ct.Trimmed(ct.ResilientPooling())
+        ct.robust.Trimmed(ct.gossip.ResilientPooling())
     for options in ({"anchor": 0.0}, {"anchor": True}, {"trim": 0.5}, {"trim": "no"}, {"doubt": 0.7}, {"intercept": 1}):
         with pytest.raises(ParameterError, match=next(iter(options))):
-            ct.ResilientPooling(**options)
+            ct.gossip.ResilientPooling(**options)
 
 
 def test_evidence_and_mode_are_those_of_the_marginal_distribution():
@@ -380,10 +382,10 @@ def test_evidence_and_mode_are_those_of_the_marginal_distribution():
     rng = np.random.default_rng(4)
     m, p, noise = 7, 3, 0.6
     X, y = np.column_stack([rng.normal(2.0, 3.0, size=(m, p - 1)), np.ones(m)]), rng.normal(5.0, 2.0, m)
-    world = world_of(problem_of(X, y, np.zeros(m, int), ct.graphs.empty(1)))
+    arrays = arrays_of(problem_of(X, y, np.zeros(m, int), ct.graphs.empty(1)))
     shift, center, root = np.array([2.0, -1.0, 0.0]), rng.normal(size=p), np.array([0.5, 0.0, 2.0])
     theta, room = np.zeros(p), (np.zeros(p * p), np.zeros(4 * p))
-    level = find_mode(data_of(world, 0), noise, shift, center, root, Steps(1e-2, 1e-14, 1.0), theta, *room)
+    level = find_mode(data_of(arrays, 0), noise, shift, center, root, Steps(1e-2, 1e-14, 1.0), theta, *room)
     Z, V = X - shift, np.diag(root**2)
     marginal = multivariate_normal(Z @ center, noise * np.eye(m) + Z @ V @ Z.T)
     assert level - m / 2 * np.log(2 * np.pi) == pytest.approx(marginal.logpdf(y), rel=1e-10)

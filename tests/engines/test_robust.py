@@ -10,17 +10,17 @@ import pytest
 from scipy.optimize import minimize
 
 import coterie as ct
+from coterie.core.arrays import VACANT, Message, data_of, new_outbox, row, rows, widened
 from coterie.core.method import NamedTuple
 from coterie.core.methods import resolve_method
-from coterie.core.methods.descent import MODEL, Tie
+from coterie.core.methods.descent import MODEL, Edge
 from coterie.core.methods.djam import ASK
-from coterie.core.world import VACANT, Letter, data_of, new_outbox, row, rows, widened
 from coterie.core.wrap.aggregation import trim, trimmed_count
 from coterie.core.wrap.learned import WEIGHT
 from coterie.core.wrap.robust import combine_all
+from coterie.engines.arrays import arrays_of, part_of
 from coterie.engines.peer import Peer
 from coterie.engines.wire import encode
-from coterie.engines.worlds import part_of, world_of
 from coterie.errors import MismatchError, ParameterError
 from coterie.privacy import Ledger
 from coterie.testing import hard_problem
@@ -29,7 +29,14 @@ from coterie.testing.methods import METHOD_CHECKS
 from coterie.testing.shared import hosted, same
 
 SHARES, NO_SHARES = [0.0, 0.1, 0.25, 0.34, 0.45], [-0.1, 0.5, 1, np.nan, "0.2", None, True]
-RULES = [ct.TrimmedMean(0.3), ct.Median(), ct.Krum(1), ct.Krum(1, keep=3), ct.Clipping(1.3), ct.GeometricMedian(100)]
+RULES = [
+    ct.robust.TrimmedMean(0.3),
+    ct.robust.Median(),
+    ct.robust.Krum(1),
+    ct.robust.Krum(1, keep=3),
+    ct.robust.Clipping(1.3),
+    ct.robust.GeometricMedian(100),
+]
 
 
 def heard(seed, d, p=4):
@@ -104,7 +111,7 @@ def test_one_value_is_always_kept():
 @pytest.mark.parametrize("d", [1, 2, 3, 6, 9])
 def test_the_median_is_that_of_numpy_where_all_weigh_alike(d):
     said, _, theta, shown = heard(d, d)
-    copy = copies(ct.Median(), said, np.ones(d), theta, shown)
+    copy = copies(ct.robust.Median(), said, np.ones(d), theta, shown)
     np.testing.assert_allclose(copy.mean(axis=0), np.median(said, axis=0), rtol=1e-13)
 
 
@@ -112,7 +119,7 @@ def test_the_median_is_that_of_numpy_where_all_weigh_alike(d):
 @pytest.mark.parametrize(("liars", "keep"), [(0, 1), (1, 1), (2, 3), (1, 100)])
 def test_krum_keeps_the_models_with_the_smallest_scores(d, liars, keep):
     said, weight, theta, shown = heard(d, d)
-    copy = copies(ct.Krum(liars, keep), said, weight, theta, shown)
+    copy = copies(ct.robust.Krum(liars, keep), said, weight, theta, shown)
     kept = np.lexsort((-weight, krum_scores(said, liars)))[:keep]  # of equal ones, the heaviest
     mean = np.average(said[kept], axis=0, weights=weight[kept])
     np.testing.assert_array_equal(copy[kept], said[kept])
@@ -124,26 +131,26 @@ def test_krum_keeps_the_models_with_the_smallest_scores(d, liars, keep):
 def test_krum_leaves_out_what_is_not_a_number():
     said, weight, theta, shown = heard(0, 6)
     said[2, 1], said[4] = np.nan, np.inf
-    assert np.all(np.isfinite(copies(ct.Krum(2), said, weight, theta, shown)))
+    assert np.all(np.isfinite(copies(ct.robust.Krum(2), said, weight, theta, shown)))
 
 
 def test_clipping_moves_what_is_far_on_a_straight_line():
     said, weight, theta, shown = heard(3, 8)
     said[5] = theta
-    copy = copies(ct.Clipping(1.3), said, weight, theta, shown)
+    copy = copies(ct.robust.Clipping(1.3), said, weight, theta, shown)
     far = np.linalg.norm(said - theta, axis=1)
     expected = theta + np.minimum(1.0, 1.3 / np.maximum(far, 1e-300))[:, None] * (said - theta)
     np.testing.assert_allclose(copy, expected, rtol=1e-12)
     np.testing.assert_array_equal(copy[far <= 1.3], said[far <= 1.3])
     assert 0 < np.count_nonzero(far <= 1.3) < 8
     said[2, 0] = np.inf
-    np.testing.assert_array_equal(copies(ct.Clipping(1.3), said, weight, theta, shown)[2], theta)
+    np.testing.assert_array_equal(copies(ct.robust.Clipping(1.3), said, weight, theta, shown)[2], theta)
 
 
 @pytest.mark.parametrize("d", [1, 2, 5, 8])
 def test_the_geometric_median_has_the_smallest_sum_of_distances(d):
     said, weight, theta, shown = heard(d, d)
-    copy = copies(ct.GeometricMedian(500), said, weight, theta, shown)
+    copy = copies(ct.robust.GeometricMedian(500), said, weight, theta, shown)
     assert np.all(copy == copy[0])
 
     def far(z):
@@ -155,7 +162,7 @@ def test_the_geometric_median_has_the_smallest_sum_of_distances(d):
 
 def test_the_consensus_step_is_part_of_the_way_from_what_others_take_one_for():
     said, weight, theta, shown = heard(1, 5)
-    copy = copies(ct.Consensus(0.3), said, weight, theta, shown)
+    copy = copies(ct.robust.Consensus(0.3), said, weight, theta, shown)
     np.testing.assert_allclose(copy, theta + 0.3 * (said - shown), rtol=1e-13)
 
 
@@ -178,7 +185,7 @@ class Own(NamedTuple):
 
 
 @pytest.mark.compiled
-@pytest.mark.parametrize("rule", [*RULES, ct.Consensus(0.3)], ids=repr)
+@pytest.mark.parametrize("rule", [*RULES, ct.robust.Consensus(0.3)], ids=repr)
 def test_compiled_rules_are_the_plain_ones_bit_for_bit(rule):
     said, weight, *_ = heard(11, 30)
     start, peer = np.array([0, 1, 3, 10, 10, 30]), np.arange(30)
@@ -192,8 +199,13 @@ def test_compiled_rules_are_the_plain_ones_bit_for_bit(rule):
 
 COMPILED = pytest.param("compiled equals python", marks=pytest.mark.compiled)
 ISOLATED = pytest.param("leaves the isolated alone", marks=pytest.mark.slow)
-PROMISES = ("keeps to what it declares", COMPILED, "announces its letters", "ignores names", ISOLATED, "runs on peers")
-KINDS = [ct.Robust("cd", RULES[3]), ct.Trimmed("cd", 0.4), ct.Trimmed("djam", 0.4), ct.Trimmed("propagation", 0.4)]
+PROMISES = ("keeps to what it declares", COMPILED, "announces its messages", "ignores names", ISOLATED, "runs on peers")
+KINDS = [
+    ct.Robust("cd", RULES[3]),
+    ct.robust.Trimmed("cd", 0.4),
+    ct.robust.Trimmed("djam", 0.4),
+    ct.robust.Trimmed("propagation", 0.4),
+]
 KINDS += [ct.Robust("cd", rule) for rule in RULES]
 
 
@@ -208,53 +220,65 @@ def test_methods_with_a_rule_keep_their_promises_but_for_the_optimum(method, pro
 def test_a_rule_that_leaves_nothing_out_is_the_method_bit_for_bit():
     problem = hard_problem()
     plain = ct.simulate(problem, "cd", wakes=300, seed=1)
-    assert np.array_equal(plain.theta, ct.simulate(problem, ct.Robust("cd", ct.Krum(0, 100)), wakes=300, seed=1).theta)
-    assert np.array_equal(plain.theta, ct.simulate(problem, ct.Robust("cd", ct.Clipping(1e9)), wakes=300, seed=1).theta)
+    assert np.array_equal(
+        plain.theta, ct.simulate(problem, ct.Robust("cd", ct.robust.Krum(0, 100)), wakes=300, seed=1).theta
+    )
+    assert np.array_equal(
+        plain.theta, ct.simulate(problem, ct.Robust("cd", ct.robust.Clipping(1e9)), wakes=300, seed=1).theta
+    )
 
 
 def test_trimmed_is_robust_with_a_trimmed_mean():
-    method = ct.Trimmed("cd", 0.3)
+    method = ct.robust.Trimmed("cd", 0.3)
     assert isinstance(method, ct.Robust)
-    assert method.rule == ct.TrimmedMean(0.3)
+    assert method.rule == ct.robust.TrimmedMean(0.3)
     assert (method.fraction, repr(method)) == (0.3, "Trimmed(CoordinateDescent(), fraction=0.3)")
-    for one in (method, ct.Trimmed("propagation"), ct.Trimmed(ct.Private("cd")), ct.Robust("cd", ct.Krum(2))):
+    for one in (
+        method,
+        ct.robust.Trimmed("propagation"),
+        ct.robust.Trimmed(ct.Private("cd")),
+        ct.Robust("cd", ct.robust.Krum(2)),
+    ):
         assert pickle.loads(pickle.dumps(one)) == one
     assert not method.exchanges
     assert not method.synchronous
-    assert ct.Robust("cd", ct.TrimmedMean(0.3)) != method  # another class, by name
-    private = ct.Private(ct.Robust("cd", ct.Median()), wakes_per_agent=3)
-    assert (type(private), private.rule) == (ct.Robust, ct.Median())
+    assert ct.Robust("cd", ct.robust.TrimmedMean(0.3)) != method  # another class, by name
+    private = ct.Private(ct.Robust("cd", ct.robust.Median()), wakes_per_agent=3)
+    assert (type(private), private.rule) == (ct.Robust, ct.robust.Median())
 
 
 PRIVATE_BOOSTING = ct.Private("boosting")
 NOT_TRIMMED = {
     r"CollaborativeADMM\(.*\) does not keep copies": "admm",
     "unknown method 'global': choose one of cd": "global",
-    "not a method that agents can run": ct.GlobalModel(),
-    "trimmed already": ct.Trimmed("cd"),
-    r"ct\.Learned\(ct\.Trimmed\(CoordinateDescent\(\)\)\)": ct.Learned("cd"),
+    "not a method that agents can run": ct.baselines.GlobalModel(),
+    "trimmed already": ct.robust.Trimmed("cd"),
+    r"ct\.Learned\(ct\.robust\.Trimmed\(CoordinateDescent\(\)\)\)": ct.Learned("cd"),
 }
 
 
 @pytest.mark.parametrize(
     ("error", "complaint", "make"),
     [
-        (ParameterError, "does not keep copies", lambda: ct.Robust("admm", ct.Median())),
-        (MismatchError, "averages over all agents", lambda: ct.Robust("gossip-pooling", ct.Median())),
-        (ParameterError, "already", lambda: ct.Robust(ct.Trimmed("cd"), ct.Median())),
+        (ParameterError, "does not keep copies", lambda: ct.Robust("admm", ct.robust.Median())),
+        (MismatchError, "averages over all agents", lambda: ct.Robust("gossip-pooling", ct.robust.Median())),
+        (ParameterError, "already", lambda: ct.Robust(ct.robust.Trimmed("cd"), ct.robust.Median())),
         (ParameterError, "must be an aggregation rule", lambda: ct.Robust("cd", "median")),
-        (ParameterError, r"graph.*ct\.Learned\(ct\.Robust", lambda: ct.Robust(ct.Learned("cd"), ct.Median())),
-        (MismatchError, "room for every neighbour", lambda: ct.Learned(ct.Robust("cd", ct.Krum(1)))),
-        (MismatchError, "kink", lambda: ct.simulate(hard_problem(loss=ct.Hinge()), ct.Trimmed("cd"), wakes=1)),
-        (ParameterError, "liars = -1", lambda: ct.Krum(-1)),
-        (ParameterError, "keep = 0", lambda: ct.Krum(1, keep=0)),
-        (ParameterError, "radius = 0", lambda: ct.Clipping(0.0)),
-        (ParameterError, "steps = 0", lambda: ct.GeometricMedian(0)),
-        (ParameterError, "gamma = 1.5", lambda: ct.Consensus(1.5)),
-        (TypeError, r"Krum\(liars=1, keep=1\): .*'lies'", lambda: ct.Krum(lies=2)),
-        *((ParameterError, why, lambda m=m: ct.Trimmed(m)) for why, m in NOT_TRIMMED.items()),
-        *((ParameterError, "does not keep copies", lambda m=m: ct.Trimmed(m)) for m in ("boosting", PRIVATE_BOOSTING)),
-        *((ParameterError, "fraction = ", lambda f=f: ct.Trimmed("cd", f)) for f in NO_SHARES),
+        (ParameterError, r"graph.*ct\.Learned\(ct\.Robust", lambda: ct.Robust(ct.Learned("cd"), ct.robust.Median())),
+        (MismatchError, "room for every neighbour", lambda: ct.Learned(ct.Robust("cd", ct.robust.Krum(1)))),
+        (MismatchError, "kink", lambda: ct.simulate(hard_problem(loss=ct.Hinge()), ct.robust.Trimmed("cd"), wakes=1)),
+        (ParameterError, "liars = -1", lambda: ct.robust.Krum(-1)),
+        (ParameterError, "keep = 0", lambda: ct.robust.Krum(1, keep=0)),
+        (ParameterError, "radius = 0", lambda: ct.robust.Clipping(0.0)),
+        (ParameterError, "steps = 0", lambda: ct.robust.GeometricMedian(0)),
+        (ParameterError, "gamma = 1.5", lambda: ct.robust.Consensus(1.5)),
+        (TypeError, r"Krum\(liars=1, keep=1\): .*'lies'", lambda: ct.robust.Krum(lies=2)),
+        *((ParameterError, why, lambda m=m: ct.robust.Trimmed(m)) for why, m in NOT_TRIMMED.items()),
+        *(
+            (ParameterError, "does not keep copies", lambda m=m: ct.robust.Trimmed(m))
+            for m in ("boosting", PRIVATE_BOOSTING)
+        ),
+        *((ParameterError, "fraction = ", lambda f=f: ct.robust.Trimmed("cd", f)) for f in NO_SHARES),
     ],
 )
 def test_what_cannot_be_defended_is_refused(error, complaint, make):
@@ -287,50 +311,54 @@ def test_where_nothing_is_left_out_it_is_the_method_bit_for_bit(method, fraction
     problem = small(method)
     start = None if isinstance(method, str) else np.zeros((problem.n, problem.p))
     alone = resolve_method(method)
-    plain, trimmed = (played(m, problem, start=start) for m in (alone, ct.Trimmed(alone, fraction)))
-    assert same(plain[1:], (trimmed.own, trimmed.tie.model, trimmed.account))
-    np.testing.assert_array_equal(trimmed.tie.said, plain.tie.copy)
+    plain, trimmed = (played(m, problem, start=start) for m in (alone, ct.robust.Trimmed(alone, fraction)))
+    assert same(plain[1:], (trimmed.own, trimmed.edge.model, trimmed.account))
+    np.testing.assert_array_equal(trimmed.edge.said, plain.edge.copy)
 
 
 def woken(method, problem, i, act):
     """What agent i has heard and thinks, when ``act`` has happened to it after a while."""
-    world, own, tie, _ = played(method, problem)
-    a, b = world.tie_start[i], world.tie_start[i + 1]
-    data, me, ties = data_of(world, i), row(own, i), rows(tie, a, b)
-    outbox = new_outbox(method, world, problem.p, method.max_letters)
+    arrays, own, edge, _ = played(method, problem)
+    a, b = arrays.edge_start[i], arrays.edge_start[i + 1]
+    data, me, edges = data_of(arrays, i), row(own, i), rows(edge, a, b)
+    outbox = new_outbox(method, arrays, problem.p, method.max_messages)
     before = me.theta.copy()
-    act(data, me, ties, outbox)
-    return data, before, me.theta, ties
+    act(data, me, edges, outbox)
+    return data, before, me.theta, edges
 
 
 @pytest.mark.parametrize("fraction", [0.25, 0.34, 0.45])
 def test_a_wake_of_descent_is_a_step_towards_the_trimmed_mean(fraction):
-    problem, i, method = hard_problem(), 2, ct.Trimmed("cd", fraction)  # four neighbours, weights from 1e-3 to 30
-    data, before, after, ties = woken(
-        method, problem, i, lambda data, me, ties, outbox: method.wake(data, me, ties, None, outbox)
+    problem, i, method = (
+        hard_problem(),
+        2,
+        ct.robust.Trimmed("cd", fraction),
+    )  # four neighbours, weights from 1e-3 to 30
+    data, before, after, edges = woken(
+        method, problem, i, lambda data, me, edges, outbox: method.wake(data, me, edges, None, outbox)
     )
-    assert len(np.unique(ties.said[:, 0])) == 4
+    assert len(np.unique(edges.said[:, 0])) == 4
     X, y = problem.data.rows_of(i)
     degree, a = data.weight.sum(), problem.importance[i]
     gradient = -(X * (y / (1 + np.exp(y * (X @ before))))[:, None]).mean(axis=0) + 2 * problem.ridge[i] * before
-    pull = degree * (before - trimmed_mean(ties.said, data.weight, fraction))
+    pull = degree * (before - trimmed_mean(edges.said, data.weight, fraction))
     step = (2 * problem.smooth * pull + a * gradient) / (2 * problem.smooth * degree + a * problem.local_lipschitz[i])
     np.testing.assert_allclose(after, before - step, rtol=0, atol=1e-13)
 
 
 @pytest.mark.parametrize("name", ["djam", "propagation"])
 def test_exchanges_update_from_what_has_just_been_said_and_trimmed(name):
-    problem, i, method = small("propagation"), 2, ct.Trimmed(name, 0.25)
+    problem, i, method = small("propagation"), 2, ct.robust.Trimmed(name, 0.25)
     lie = np.array([1e9, -1e9, 0.0])
-    data, _, after, ties = woken(
+    data, _, after, edges = woken(
         method,
         problem,
         i,
-        lambda data, me, ties, outbox: method.receive(data, me, ties, Letter(1, 1, ASK, lie), outbox),
+        lambda data, me, edges, outbox: method.receive(data, me, edges, Message(1, 1, ASK, lie), outbox),
     )
-    np.testing.assert_array_equal(ties.said[1], lie)
-    assert np.abs(ties.model.copy).max() < 1e3
-    mean = trimmed_mean(ties.said, data.weight, 0.25)
+    np.testing.assert_array_equal(edges.said[1], lie)
+    assert np.abs(edges.model.copy).max() < 1e3
+    mean = trimmed_mean(edges.said, data.weight, 0.25)
     [[mine]] = problem.local()[i : i + 1, None]
     weight = 2 * problem.smooth * data.weight.sum()
     expected = (weight * mean + problem.importance[i] * mine) / (weight + problem.importance[i])
@@ -339,9 +367,11 @@ def test_exchanges_update_from_what_has_just_been_said_and_trimmed(name):
 
 def test_rounds_are_those_of_the_method():
     problem = small("propagation")
-    unchanged = ct.simulate(problem, ct.Trimmed("propagation", 0.2), rounds=3).theta
+    unchanged = ct.simulate(problem, ct.robust.Trimmed("propagation", 0.2), rounds=3).theta
     np.testing.assert_array_equal(unchanged, ct.simulate(problem, "propagation", rounds=3).theta)
-    before, after = (ct.simulate(problem, ct.Trimmed("propagation", 0.4), rounds=count).theta for count in (30, 31))
+    before, after = (
+        ct.simulate(problem, ct.robust.Trimmed("propagation", 0.4), rounds=count).theta for count in (30, 31)
+    )
     W = problem.graph.W.toarray()
     for i in np.flatnonzero(~problem.graph.isolated):
         tied = W[i] > 0
@@ -349,7 +379,7 @@ def test_rounds_are_those_of_the_method():
         mean = trimmed_mean(before[tied], W[i][tied], 0.4)
         np.testing.assert_allclose(after[i], (weight * mean + own * problem.local()[i]) / (weight + own), rtol=1e-12)
     with pytest.raises(MismatchError, match="no synchronous form"):
-        ct.simulate(hard_problem(), ct.Trimmed("cd"), rounds=3)
+        ct.simulate(hard_problem(), ct.robust.Trimmed("cd"), rounds=3)
 
 
 # -- together with others ---------------------------------------------------------------------------------------------
@@ -368,72 +398,72 @@ def learned(method, compiled, problem=None, **limits):
 @pytest.mark.slow  # to compile; in plain Python below
 @pytest.mark.parametrize("method", ["cd", ct.Private("cd", epsilon=2.0, wakes_per_agent=20)], ids=["cd", "private"])
 def test_on_a_learned_graph_compiled_or_not(method):
-    one, other = (learned(ct.Trimmed(method, 0.4), fast) for fast in (True, False))
-    assert np.array_equal(one.world.peer, other.world.peer)
-    assert np.array_equal(one.world.weight, other.world.weight)
+    one, other = (learned(ct.robust.Trimmed(method, 0.4), fast) for fast in (True, False))
+    assert np.array_equal(one.arrays.peer, other.arrays.peer)
+    assert np.array_equal(one.arrays.weight, other.arrays.weight)
     assert same(one[1:], other[1:])
 
 
 def test_on_a_learned_graph_in_private():
     inner = ct.Private("cd", epsilon=2.0, wakes_per_agent=20)
-    (world, own, tie, _), (_, plain, *_), (_, same, *_) = (
-        learned(method, False) for method in (ct.Trimmed(inner, 0.4), inner, ct.Trimmed(inner, 0.0))
+    (arrays, own, edge, _), (_, plain, *_), (_, same, *_) = (
+        learned(method, False) for method in (ct.robust.Trimmed(inner, 0.4), inner, ct.robust.Trimmed(inner, 0.0))
     )
-    assert VACANT in world.peer  # there are slots to spare,
-    assert np.any(world.peer[world.tie_start[8] :] != VACANT)  # and agent 8, which had no ties, has some
+    assert VACANT in arrays.peer  # there are slots to spare,
+    assert np.any(arrays.peer[arrays.edge_start[8] :] != VACANT)  # and agent 8, which had no edges, has some
     assert np.all(np.isfinite(own.theta))
     assert np.array_equal(same.theta, plain.theta)
     assert not np.array_equal(own.theta, plain.theta)
     assert np.array_equal(own.account, plain.account)
-    assert ct.Learned(ct.Trimmed(inner, 0.4)).plan is inner.plan
-    assert np.all(np.isfinite(ct.Learned(ct.Trimmed(inner, 0.4)).finish(world, own, tie)))
+    assert ct.Learned(ct.robust.Trimmed(inner, 0.4)).plan is inner.plan
+    assert np.all(np.isfinite(ct.Learned(ct.robust.Trimmed(inner, 0.4)).finish(arrays, own, edge)))
 
 
 def test_privacy_costs_what_it_costs_without():
     inner = ct.Private("cd", epsilon=1.0, wakes_per_agent=3)
-    method = ct.Trimmed(inner, 0.3)
+    method = ct.robust.Trimmed(inner, 0.3)
     assert method.plan is inner.plan
     assert method.privacy._replace(finish=None) == inner.privacy._replace(finish=None)
     assert method.privacy.finish is not None
     problem = hard_problem()
     zeros = np.zeros((problem.n, problem.p))
-    world, own, tie, account = played(method, problem, start=zeros)
+    arrays, own, edge, account = played(method, problem, start=zeros)
     _, plain, _, counted = played(inner, problem, start=zeros)
     np.testing.assert_array_equal(own.account, plain.account)
     np.testing.assert_array_equal(account, counted)
     # The models that agents keep to themselves are anchored at trimmed means.
-    copy, start = np.zeros_like(tie.said), world.tie_start
-    combine_all(method.rule, own, start, world.peer, world.weight, tie.said, copy, np.zeros(0))
-    untouched = tie.model.copy.copy()
-    final = method.finish(world, own, tie)
-    np.testing.assert_array_equal(final, inner.finish(world, own, Tie(copy)))
-    np.testing.assert_array_equal(tie.model.copy, untouched)
-    assert ct.Private(ct.Trimmed("propagation", 0.3)).method.terms == ct.Private("propagation").terms
+    copy, start = np.zeros_like(edge.said), arrays.edge_start
+    combine_all(method.rule, own, start, arrays.peer, arrays.weight, edge.said, copy, np.zeros(0))
+    untouched = edge.model.copy.copy()
+    final = method.finish(arrays, own, edge)
+    np.testing.assert_array_equal(final, inner.finish(arrays, own, Edge(copy)))
+    np.testing.assert_array_equal(edge.model.copy, untouched)
+    assert ct.Private(ct.robust.Trimmed("propagation", 0.3)).method.terms == ct.Private("propagation").terms
 
 
 def test_what_a_private_method_refuses_was_not_said():
-    method = ct.Trimmed(ct.Private("cd", wakes_per_agent=3), 0.25)
+    method = ct.robust.Trimmed(ct.Private("cd", wakes_per_agent=3), 0.25)
     problem = hard_problem()
-    world = part_of(world_of(problem), 2, 3)
-    own, tie = method.start(world, np.zeros((1, 3)))
-    outbox = new_outbox(method, world, 3, 1)
+    arrays = part_of(arrays_of(problem), 2, 3)
+    own, edge = method.start(arrays, np.zeros((1, 3)))
+    outbox = new_outbox(method, arrays, 3, 1)
     for text, taken in ((np.full(3, 2.0), 2.0), (np.full(3, 1e200), 2.0), (np.full(3, -1.0), -1.0)):
-        method.receive(data_of(world, 0), row(own, 0), tie, Letter(1, 1, MODEL, text), outbox)
-        assert tie.said[1].tolist() == [taken] * 3
-        method.wake(data_of(world, 0), row(own, 0), tie, SimpleNamespace(dice=np.full(method.dice, 0.5)), outbox)
+        method.receive(data_of(arrays, 0), row(own, 0), edge, Message(1, 1, MODEL, text), outbox)
+        assert edge.said[1].tolist() == [taken] * 3
+        method.wake(data_of(arrays, 0), row(own, 0), edge, SimpleNamespace(dice=np.full(method.dice, 0.5)), outbox)
         outbox.cursor[:] = 0
     assert Ledger(method.plan).exhausted is False
 
 
-def test_a_new_tie_is_taken_to_agree():
-    method, problem = ct.Trimmed("cd", 0.3), hard_problem()
-    world, _ = widened(world_of(problem), np.diff(world_of(problem).tie_start) + 1)
-    own, tie = method.start(world, problem.local())
-    a, b = world.tie_start[2], world.tie_start[3]
-    ties = rows(tie, a, b)
-    ties.said[-1] = ties.model.copy[-1] = 7.0
-    method.open(data_of(world, 2), row(own, 2), ties, b - a - 1)
-    for kept in (ties.said, ties.model.copy):
+def test_a_new_edge_is_taken_to_agree():
+    method, problem = ct.robust.Trimmed("cd", 0.3), hard_problem()
+    arrays, _ = widened(arrays_of(problem), np.diff(arrays_of(problem).edge_start) + 1)
+    own, edge = method.start(arrays, problem.local())
+    a, b = arrays.edge_start[2], arrays.edge_start[3]
+    edges = rows(edge, a, b)
+    edges.said[-1] = edges.model.copy[-1] = 7.0
+    method.open(data_of(arrays, 2), row(own, 2), edges, b - a - 1)
+    for kept in (edges.said, edges.model.copy):
         np.testing.assert_array_equal(kept[-1], own.theta[2])
 
 
@@ -442,12 +472,12 @@ def test_a_new_tie_is_taken_to_agree():
 
 def accuracy_under_attack(method, task, problem, attackers, lie, wakes):
     """Mean test accuracy of honest peers, where at every wake an attacker sends a lie to all its neighbours."""
-    world, models, rng = world_of(problem), problem.local(), np.random.default_rng(0)
+    arrays, models, rng = arrays_of(problem), problem.local(), np.random.default_rng(0)
     honest = np.setdiff1d(np.arange(problem.n), attackers)
-    peers = {i: Peer(method, part_of(world, i, i + 1), models[i]) for i in honest.tolist()}
+    peers = {i: Peer(method, part_of(arrays, i, i + 1), models[i]) for i in honest.tolist()}
 
-    def sent(letters):
-        return ((letter.to, letter.data) for letter in letters)
+    def sent(messages):
+        return ((message.to, message.data) for message in messages)
 
     def deliver(posts):
         for to, data in posts:
@@ -484,7 +514,7 @@ def test_a_fifth_of_hostile_peers_spoils_the_method_and_not_the_trimmed_one():
     for name, (lie, fraction, room) in lies.items():
         plain, trimmed = (
             accuracy_under_attack(method, task, problem, attackers, lie, 1500)
-            for method in (ct.CoordinateDescent(), ct.Trimmed("cd", fraction))
+            for method in (ct.CoordinateDescent(), ct.robust.Trimmed("cd", fraction))
         )
         numbers = f"models {name}: {peace:.3f} without an attack, {plain:.3f} with it, {trimmed:.3f} if trimmed"
         print(numbers)  # docs/methods.md quotes them
@@ -497,18 +527,18 @@ def test_a_weight_beyond_the_cap_is_not_taken_over():
     taken = {}
     for max_weight in (2.0, 1e100):
         method = ct.Learned("cd", ct.GraphRule(kappa=2, max_weight=max_weight))
-        world = part_of(world_of(problem, spare=method.spare), 0, 1)
-        own, tie = method.start(world, problem.local()[:1])
-        outbox = new_outbox(method, world, problem.p, method.max_letters)
+        arrays = part_of(arrays_of(problem, spare=method.spare), 0, 1)
+        own, edge = method.start(arrays, problem.local()[:1])
+        outbox = new_outbox(method, arrays, problem.p, method.max_messages)
 
         def hear(sender, slot, *about):
-            letter = Letter(sender, slot, WEIGHT, np.array(about))
-            method.receive(data_of(world, 0), row(own, 0), tie, letter, outbox)  # noqa: B023 - called at once
+            message = Message(sender, slot, WEIGHT, np.array(about))
+            method.receive(data_of(arrays, 0), row(own, 0), edge, message, outbox)  # noqa: B023 - called at once
 
         for weight, stamp in ((2.0, 4.0), (2.0000001, 6.0), (1e99, 8.0), (-1.0, 10.0), (np.inf, 12.0)):
             hear(1, 0, weight, stamp, 0.0)
-        hear(5, VACANT, 50.0, 4.0, 0.0)  # a tie to begin with
-        taken[max_weight] = {j: w for j, w in zip(world.peer, world.weight, strict=True) if j != VACANT}
+        hear(5, VACANT, 50.0, 4.0, 0.0)  # an edge to begin with
+        taken[max_weight] = {j: w for j, w in zip(arrays.peer, arrays.weight, strict=True) if j != VACANT}
     assert taken[2.0] == {1: 2.0, 8: 1.0}
     assert taken[1e100] == {1: 1e99, 8: 1.0, 5: 50.0}
 

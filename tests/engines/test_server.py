@@ -10,26 +10,32 @@ import pytest
 from numpy.testing import assert_allclose
 
 import coterie as ct
+from coterie.core.arrays import AUTHOR, TAIL, Message, data_of, new_outbox, row, rows
 from coterie.core.methods import server
-from coterie.core.world import AUTHOR, TAIL, Letter, data_of, new_outbox, row, rows
-from coterie.engines.wire import letters_size
-from coterie.engines.worlds import world_of
+from coterie.engines.arrays import arrays_of
+from coterie.engines.wire import messages_size
 
 SIZES = (7, 3, 12, 5, 9)
-LOCAL = ct.SGD(0.3, steps=3, batch=4)
+LOCAL = ct.optim.SGD(0.3, steps=3, batch=4)
 METHODS = {
     federated.fedavg: [
-        ct.FedAvg(LOCAL, clients=3),
-        ct.FedAvg(LOCAL, by_rows=False),
-        ct.FedProx(LOCAL, clients=2, mu=0.7),
-        ct.FedPer(LOCAL, clients=3),
+        ct.federated.FedAvg(LOCAL, clients=3),
+        ct.federated.FedAvg(LOCAL, by_rows=False),
+        ct.federated.FedProx(LOCAL, clients=2, mu=0.7),
+        ct.federated.FedPer(LOCAL, clients=3),
     ],
-    federated.fedrep: [ct.FedRep(LOCAL, clients=3, body_steps=2)],
-    federated.scaffold: [ct.SCAFFOLD(LOCAL, clients=3, server_rate=0.8)],
-    federated.ditto: [ct.Ditto(LOCAL, clients=3, pull=0.6)],
-    federated.pfedme: [ct.PFedMe(LOCAL, clients=3, pull=2.0, rate=0.2, mixing=0.9, repeats=2)],
-    federated.apfl: [ct.APFL(LOCAL, clients=3, alpha=0.4), ct.APFL(LOCAL, alpha=0.4, alpha_rate=0.5, by_rows=True)],
-    federated.ifca: [ct.IFCA(LOCAL, clients=3, clusters=3, spread=0.5), ct.IFCA(LOCAL, by_rows=True, spread=0.5)],
+    federated.fedrep: [ct.federated.FedRep(LOCAL, clients=3, body_steps=2)],
+    federated.scaffold: [ct.federated.SCAFFOLD(LOCAL, clients=3, server_rate=0.8)],
+    federated.ditto: [ct.federated.Ditto(LOCAL, clients=3, pull=0.6)],
+    federated.pfedme: [ct.federated.PFedMe(LOCAL, clients=3, pull=2.0, rate=0.2, mixing=0.9, repeats=2)],
+    federated.apfl: [
+        ct.federated.APFL(LOCAL, clients=3, alpha=0.4),
+        ct.federated.APFL(LOCAL, alpha=0.4, alpha_rate=0.5, by_rows=True),
+    ],
+    federated.ifca: [
+        ct.federated.IFCA(LOCAL, clients=3, clusters=3, spread=0.5),
+        ct.federated.IFCA(LOCAL, by_rows=True, spread=0.5),
+    ],
 }
 CASES = [
     pytest.param(reference, method, id=f"{type(method).__name__}-{k}")
@@ -39,7 +45,7 @@ CASES = [
 ALL = [method for methods in METHODS.values() for method in methods]
 
 
-NETWORK = ct.TwoLayer(4, 3, 3)
+NETWORK = ct.models.TwoLayer(4, 3, 3)
 
 
 def clients(labels, p=4, seed=0):
@@ -70,7 +76,7 @@ def small_network(model=NETWORK):
 def kinds(method):
     """Problems that a method takes, with loss and gradient of their model."""
     yield small_network(), federated.network(3, 3)
-    if not isinstance(method, ct.FedPer | ct.FedRep):
+    if not isinstance(method, ct.federated.FedPer | ct.federated.FedRep):
         yield linear(), (federated.logistic_loss, federated.logistic_gradient)
 
 
@@ -99,17 +105,17 @@ def test_one_step_of_all_is_gradient_descent_on_the_mean_loss():
     X, y, theta = problem.data.X, problem.data.y, np.zeros(4)
     for _ in range(10):
         theta = theta - 0.5 * (federated.logistic_gradient(theta, X, y) + 2 * 0.05 * theta)
-    run = ct.simulate(problem, ct.FedAvg(ct.SGD(0.5)), rounds=10, start="zeros")
+    run = ct.simulate(problem, ct.federated.FedAvg(ct.optim.SGD(0.5)), rounds=10, start="zeros")
     assert_allclose(run.theta, np.tile(theta, (6, 1)), rtol=0, atol=1e-12)
 
 
-# -- letters -----------------------------------------------------------------------------------------------------------
+# -- messages -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("method", ALL)
 @pytest.mark.every_case
 @pytest.mark.plain
-def test_letters_are_what_a_round_costs(method):
+def test_messages_are_what_a_round_costs(method):
     """Down to the cohort and up from it, and nobody else hears a thing."""
     problem = small_network()
     q = int((problem.roles != 0).sum())
@@ -120,7 +126,7 @@ def test_letters_are_what_a_round_costs(method):
     run = ct.simulate(problem, method, rounds=rounds, seed=0)
     assert run.tally[0].tolist() == [rounds * cohort, rounds * cohort * up]
     assert run.tally[1].tolist() == [(rounds + 1) * cohort, (rounds + 1) * cohort * down]
-    assert run.bytes == letters_size(run.letters, int(run.tally[:, 1].sum()))
+    assert run.bytes == messages_size(run.messages, int(run.tally[:, 1].sum()))
 
 
 @pytest.mark.plain
@@ -130,30 +136,33 @@ def test_personal_parameters_never_leave_their_client():
     start = np.tile(problem.model.initial(), (problem.n, 1))
     other = start.copy()
     other[2, own] += 1.0  # a client begins with another head: all that others know of it is the body
-    one, two = (ct.simulate(problem, ct.FedPer(ct.SGD(0.1)), rounds=1, start=begin).theta for begin in (start, other))
+    one, two = (
+        ct.simulate(problem, ct.federated.FedPer(ct.optim.SGD(0.1)), rounds=1, start=begin).theta
+        for begin in (start, other)
+    )
     assert np.array_equal(np.delete(one, 2, 0)[:, own], np.delete(two, 2, 0)[:, own])
     assert np.ptp(one[:, ~own], axis=0).max() == 0.0
     assert np.array_equal(one[0, own], start[0, own])
 
 
 class Place:
-    """One agent of a problem, to hand letters to."""
+    """One agent of a problem, to hand messages to."""
 
     def __init__(self, problem, method, agent):
-        self.method, self.world = method, world_of(problem, batch=method.batch)
-        self.own, self.tie = method.start(self.world, np.zeros((problem.n, problem.p)))
-        self.outbox = new_outbox(method, self.world, problem.p, 50)
+        self.method, self.arrays = method, arrays_of(problem, batch=method.batch)
+        self.own, self.edge = method.start(self.arrays, np.zeros((problem.n, problem.p)))
+        self.outbox = new_outbox(method, self.arrays, problem.p, 50)
         self.outbox.cursor[AUTHOR] = agent
-        ties = slice(self.world.tie_start[agent], self.world.tie_start[agent + 1])
-        self.data, self.me = data_of(self.world, agent), row(self.own, agent)
-        self.ties = rows(self.tie, ties.start, ties.stop)
+        edges = slice(self.arrays.edge_start[agent], self.arrays.edge_start[agent + 1])
+        self.data, self.me = data_of(self.arrays, agent), row(self.own, agent)
+        self.edges = rows(self.edge, edges.start, edges.stop)
 
     def greet(self):
-        self.method.greet(self.data, self.me, self.ties, self.outbox)
+        self.method.greet(self.data, self.me, self.edges, self.outbox)
 
     def give(self, slot, kind, text):
-        letter = Letter(slot + 1, slot, kind, np.asarray(text, float))
-        self.method.receive(self.data, self.me, self.ties, letter, self.outbox)
+        message = Message(slot + 1, slot, kind, np.asarray(text, float))
+        self.method.receive(self.data, self.me, self.edges, message, self.outbox)
 
     @property
     def asked(self):
@@ -164,7 +173,7 @@ class Place:
 
 
 def test_bad_answers_do_not_spoil_the_average():
-    place = Place(linear(), ct.FedAvg(), 0)
+    place = Place(linear(), ct.federated.FedAvg(), 0)
     place.greet()
     assert place.asked == [-2]  # everyone
     good = [[1.0, 2.0, 3.0, 4.0, 1.0], [3.0, 2.0, 1.0, 0.0, 3.0]]
@@ -182,7 +191,7 @@ def test_bad_answers_do_not_spoil_the_average():
 
 
 def test_a_client_trains_only_when_the_server_has_asked():
-    place = Place(linear(), ct.FedAvg(), 2)
+    place = Place(linear(), ct.federated.FedAvg(), 2)
     for kind, slot, text in ((1, -1, [1.0] * 4), (1, 0, [1.0] * 3), (1, 0, [np.nan] * 4), (0, 0, [1.0] * 5)):
         place.give(slot, kind, text)
         assert place.me.round.asked[0] == 0.0
@@ -194,11 +203,11 @@ def test_a_client_trains_only_when_the_server_has_asked():
 
 def test_all_cohorts_are_alike():
     """Exactly: over a grid of dice, each set of two of five clients is asked equally often."""
-    place = Place(linear(), ct.FedAvg(clients=2), 0)
+    place = Place(linear(), ct.federated.FedAvg(clients=2), 0)
     grid, count = (np.arange(20) + 0.5) / 20, {}
     for dice in itertools.product(grid, grid):
         place.me.round.dice[:] = dice
-        server.close(place.method, place.data, place.me, place.ties, place.outbox)
+        server.close(place.method, place.data, place.me, place.edges, place.outbox)
         cohort = frozenset(place.asked)
         count[cohort] = count.get(cohort, 0) + 1
     assert set(count) == {frozenset(pair) for pair in itertools.combinations(range(1, 6), 2)}
@@ -210,12 +219,12 @@ def test_all_cohorts_are_alike():
 @pytest.mark.every_case
 @pytest.mark.plain
 def test_nothing_waits_for_ever(method):
-    """By wakes, with letters that are late, lost or doubled: every client is asked again and again, and learns."""
+    """By wakes, with messages that are late, lost or doubled: every client is asked again and again, and learns."""
     problem = small_network()
     late = ct.Conditions(latency=1.5, loss=0.3, duplication=0.2)
     run = ct.simulate(problem, method, wakes=1500, seed=0, conditions=late, every=500)
-    letters = run.trace.vectors.diff().dropna()
-    assert (letters > 0.5 * letters.max()).all()
+    messages = run.trace.vectors.diff().dropna()
+    assert (messages > 0.5 * messages.max()).all()
     assert run.trace.value.iloc[-1] < 0.9 * run.trace.value.iloc[0]
     assert np.isfinite(run.theta).all()
 
@@ -223,7 +232,7 @@ def test_nothing_waits_for_ever(method):
 @pytest.mark.plain
 def test_wakes_in_turn_are_rounds():
     """Where clients wake one after the other, once each, the last answer ends the round."""
-    problem, method = linear(), ct.FedAvg(ct.SGD(0.3, steps=3))
+    problem, method = linear(), ct.federated.FedAvg(ct.optim.SGD(0.3, steps=3))
     by_wakes = ct.simulate(problem, method, events=np.tile(np.arange(6), 4), start="zeros")
     by_rounds = ct.simulate(problem, method, rounds=4, start="zeros")
     assert_allclose(by_wakes.theta, by_rounds.theta, rtol=0, atol=1e-14)
@@ -235,21 +244,25 @@ def test_clients_leave_and_join():
     """Who leaves is waited for once; who joins is asked at once. The optimum is that of those who are there."""
     problem = linear(ct.Squared())
     without = problem.on(graph=problem.graph.without([2]))
-    run = ct.simulate(problem, ct.FedAvg(ct.SGD(0.2)), rounds=400, start="zeros", changes=[(3, without)])
-    back = ct.simulate(without, ct.FedAvg(ct.SGD(0.2)), rounds=400, start="zeros", changes=[(3, problem)])
+    run = ct.simulate(
+        problem, ct.federated.FedAvg(ct.optim.SGD(0.2)), rounds=400, start="zeros", changes=[(3, without)]
+    )
+    back = ct.simulate(
+        without, ct.federated.FedAvg(ct.optim.SGD(0.2)), rounds=400, start="zeros", changes=[(3, problem)]
+    )
     there = problem.data.owner != 2
     for theta, kept in ((run.theta[0], there), (back.theta[0], there | True)):
         X, y = problem.data.X[kept], problem.data.y[kept]
         assert_allclose(theta, np.linalg.solve(X.T @ X / len(y) + 0.1 * np.eye(4), X.T @ y / len(y)), atol=1e-9)
     # Three rounds of five, one that four answer, one in which the server notices, and then rounds of four.
-    assert run.letters == 5 + 3 * 10 + 4 + 4 + 395 * 8
+    assert run.messages == 5 + 3 * 10 + 4 + 4 + 395 * 8
 
 
 @pytest.mark.plain
 def test_a_client_without_rows_counts_for_nothing():
     data = clients(signs)
     empty = ct.AgentData(data.X, data.y, agents=data.owner, members=range(6))
-    method = ct.FedAvg(ct.SGD(0.3, steps=3), by_rows=False)
+    method = ct.federated.FedAvg(ct.optim.SGD(0.3, steps=3), by_rows=False)
     run, less = (
         ct.simulate(ct.Problem.federated(d, "logistic"), method, rounds=3, start="zeros") for d in (empty, data)
     )
@@ -280,7 +293,7 @@ def test_a_federated_problem_has_a_server_in_front():
 
 @pytest.mark.plain
 def test_any_agent_may_be_the_server():
-    problem, method = linear(), ct.FedAvg(ct.SGD(0.3, steps=3))
+    problem, method = linear(), ct.federated.FedAvg(ct.optim.SGD(0.3, steps=3))
     order = [3, 1, 2, 0, 4, 5]
     run, moved = (ct.simulate(p, method, rounds=3, start="zeros").theta for p in (problem, problem.relabel(order)))
     assert_allclose(moved, run[order], rtol=0, atol=1e-14)
@@ -300,27 +313,30 @@ def test_a_graph_without_a_server_is_refused(method):
 
 def test_problems_that_do_not_fit_are_refused():
     with pytest.raises(ct.errors.MismatchError, match="nothing is personal"):
-        ct.simulate(linear(), ct.FedPer(), rounds=1)
+        ct.simulate(linear(), ct.federated.FedPer(), rounds=1)
     alone = ct.Problem.federated(clients(classes), NETWORK, personal=("head", "body"))
     with pytest.raises(ct.errors.MismatchError, match="nothing to send"):
-        ct.simulate(alone, ct.FedRep(), rounds=1)
+        ct.simulate(alone, ct.federated.FedRep(), rounds=1)
     with pytest.raises(ct.errors.MismatchError, match=r"clients=6.*has only 5 clients"):
-        ct.simulate(linear(), ct.FedAvg(clients=6), rounds=1)
+        ct.simulate(linear(), ct.federated.FedAvg(clients=6), rounds=1)
 
 
 @pytest.mark.parametrize(
     ("make", "what"),
     [
-        (lambda: ct.FedAvg(clients=-1), "FedAvg: clients"),
-        (lambda: ct.FedAvg(0.1), "local=0.1 must be an optimiser"),
-        (lambda: ct.FedAvg(by_rows="yes"), "by_rows = 'yes': expected True or False"),
-        (lambda: ct.FedProx(mu=-1.0), "FedProx: mu"),
-        (lambda: ct.FedRep(ct.SGD(steps=2), body_steps=3), "body_steps=3 must be at most local.steps=2"),
-        (lambda: ct.SCAFFOLD(ct.Adam()), "SCAFFOLD: local=Adam.* has a memory"),
-        (lambda: ct.APFL(ct.SGD(momentum=0.5)), "APFL: local=SGD.* has a memory"),
-        (lambda: ct.APFL(alpha=1.5), "APFL: alpha"),
-        (lambda: ct.PFedMe(pull=0.0), "PFedMe: pull"),
-        (lambda: ct.IFCA(clusters=0), "IFCA: clusters"),
+        (lambda: ct.federated.FedAvg(clients=-1), "FedAvg: clients"),
+        (lambda: ct.federated.FedAvg(0.1), "local=0.1 must be an optimiser"),
+        (lambda: ct.federated.FedAvg(by_rows="yes"), "by_rows = 'yes': expected True or False"),
+        (lambda: ct.federated.FedProx(mu=-1.0), "FedProx: mu"),
+        (
+            lambda: ct.federated.FedRep(ct.optim.SGD(steps=2), body_steps=3),
+            "body_steps=3 must be at most local.steps=2",
+        ),
+        (lambda: ct.federated.SCAFFOLD(ct.optim.Adam()), "SCAFFOLD: local=Adam.* has a memory"),
+        (lambda: ct.federated.APFL(ct.optim.SGD(momentum=0.5)), "APFL: local=SGD.* has a memory"),
+        (lambda: ct.federated.APFL(alpha=1.5), "APFL: alpha"),
+        (lambda: ct.federated.PFedMe(pull=0.0), "PFedMe: pull"),
+        (lambda: ct.federated.IFCA(clusters=0), "IFCA: clusters"),
     ],
 )
 def test_bad_parameters_are_refused(make, what):
@@ -329,19 +345,21 @@ def test_bad_parameters_are_refused(make, what):
 
 
 def test_none_is_all_clients():
-    assert ct.FedAvg(clients=None) == ct.FedAvg()
+    assert ct.federated.FedAvg(clients=None) == ct.federated.FedAvg()
 
 
 def test_an_average_without_a_server_shows_what_fedavg_shows():
     """Of clients alike, on a complete graph: the same models after every round, not before their average."""
     rng = np.random.default_rng(0)
     data = ct.AgentData(rng.normal(size=(24, 3)), rng.choice([-1.0, 1.0], 24), agents=np.arange(24) % 4)
-    local, start = ct.SGD(0.5, steps=3), np.zeros((5, 3))
-    served = ct.simulate(ct.Problem.federated(data, "logistic"), ct.FedAvg(local, by_rows=False), rounds=5, start=start)
+    local, start = ct.optim.SGD(0.5, steps=3), np.zeros((5, 3))
+    served = ct.simulate(
+        ct.Problem.federated(data, "logistic"), ct.federated.FedAvg(local, by_rows=False), rounds=5, start=start
+    )
     alone = ct.Problem.differentiable(data, ct.graphs.complete(4), "logistic")
-    run = ct.simulate(alone, ct.LocalSGD(local), rounds=5, start=start[1:])
+    run = ct.simulate(alone, ct.gossip.LocalSGD(local), rounds=5, start=start[1:])
     np.testing.assert_allclose(run.theta, served.theta[1:], rtol=0, atol=1e-14)
-    pushed = ct.simulate(alone, ct.PushSum(local), rounds=5, start=start[1:])
+    pushed = ct.simulate(alone, ct.gossip.PushSum(local), rounds=5, start=start[1:])
     np.testing.assert_allclose(pushed.theta, run.theta, rtol=0, atol=1e-14)
 
 
@@ -351,16 +369,16 @@ def test_steps_that_are_far_too_long_are_said(rate):
     data = ct.AgentData(rng.normal(size=(24, 3)), rng.normal(size=24), agents=np.arange(24) % 4)
     problem = ct.Problem.federated(data, "squared")
     with pytest.raises(ct.errors.ConvergenceError, match="has diverged"):
-        ct.simulate(problem, ct.FedAvg(ct.SGD(rate, steps=5)), rounds=5)
+        ct.simulate(problem, ct.federated.FedAvg(ct.optim.SGD(rate, steps=5)), rounds=5)
 
 
 @pytest.mark.parametrize("method", ALL, ids=lambda method: type(method).__name__)
 def test_what_goes_around_neighbours_says_that_there_is_a_server(method):
     for wrap, why in (
-        (lambda method: ct.Robust(method, ct.Median()), "adds up answers as they come.*LocalSGD"),
-        (ct.Trimmed, "adds up answers as they come.*LocalSGD"),
-        (lambda method: ct.Compressed(method, ct.TopK(1)), "differ by kind.*LocalSGD"),
-        (lambda method: ct.Attacked(method, [1]), r"differ by kind.*flip_labels.*graphs\.complete\(n\)"),
+        (lambda method: ct.Robust(method, ct.robust.Median()), "adds up answers as they come.*LocalSGD"),
+        (ct.robust.Trimmed, "adds up answers as they come.*LocalSGD"),
+        (lambda method: ct.compression.Compressed(method, ct.compression.TopK(1)), "differ by kind.*LocalSGD"),
+        (lambda method: ct.robust.Attacked(method, [1]), r"differ by kind.*flip_labels.*graphs\.complete\(n\)"),
     ):
         with pytest.raises(ct.errors.MismatchError, match=f"has a server.*{why}"):
             wrap(method)

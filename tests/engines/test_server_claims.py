@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 
 def least_squares(p):
     """A linear model as NumPy functions: in plain loops that is the fastest."""
-    return ct.Function(
+    return ct.models.Function(
         p,
         lambda theta, X, y: 0.5 * np.mean((X @ theta - y) ** 2),
         lambda theta, X, y: X.T @ (X @ theta - y) / len(y),
@@ -21,7 +21,7 @@ def least_squares(p):
 
 
 def logistic(p):
-    return ct.Function(p, federated.logistic_loss, federated.logistic_gradient)
+    return ct.models.Function(p, federated.logistic_loss, federated.logistic_gradient)
 
 
 def regressions(n=10, m=12, p=5, apart=2.0, seed=0):
@@ -71,11 +71,13 @@ def rounds_to(problem, method, best, near, limit=200):
 def test_scaffold_needs_fewer_rounds_than_fedavg_where_clients_differ():
     """Karimireddy et al. 2020, Theorem III and Table 3: fewer rounds; the drift of FedAvg is a floor for it."""
     problem, best = regressions()
-    local = ct.SGD(0.03, steps=10)
+    local = ct.optim.SGD(0.03, steps=10)
     near = 0.05 * np.linalg.norm(best)
-    assert rounds_to(problem, ct.SCAFFOLD(local), best, near) <= 0.3 * rounds_to(problem, ct.FedAvg(local), best, near)
-    found = learned(problem, ct.SCAFFOLD(local), 200)[0]
-    drifted = learned(problem, ct.FedAvg(local), 200)[0]
+    assert rounds_to(problem, ct.federated.SCAFFOLD(local), best, near) <= 0.3 * rounds_to(
+        problem, ct.federated.FedAvg(local), best, near
+    )
+    found = learned(problem, ct.federated.SCAFFOLD(local), 200)[0]
+    drifted = learned(problem, ct.federated.FedAvg(local), 200)[0]
     assert np.linalg.norm(found - best) < 1e-3 * np.linalg.norm(drifted - best)
 
 
@@ -83,8 +85,10 @@ def test_scaffold_needs_fewer_rounds_than_fedavg_where_clients_differ():
 def test_fedprox_bounds_the_drift():
     """Li et al. 2020, Section 3.2: the proximal term limits the impact of local updates."""
     problem, best = regressions()
-    local = ct.SGD(0.03, steps=30)
-    apart = [np.linalg.norm(learned(problem, ct.FedProx(local, mu=mu), 120)[0] - best) for mu in (0.0, 1.0, 10.0)]
+    local = ct.optim.SGD(0.03, steps=30)
+    apart = [
+        np.linalg.norm(learned(problem, ct.federated.FedProx(local, mu=mu), 120)[0] - best) for mu in (0.0, 1.0, 10.0)
+    ]
     assert np.all(np.diff(apart) < 0)
     assert apart[-1] < 0.4 * apart[0]
 
@@ -96,9 +100,10 @@ def test_ditto_is_robust_and_fair():
     liar = np.arange(12) % 3 == 0
     lied = ct.AgentData(data.X, np.where(liar[data.owner], -3.0, 1.0) * data.y, agents=data.owner)
     problem = ct.Problem.federated(lied, least_squares(6))
-    local = ct.SGD(0.05, steps=5)
+    local = ct.optim.SGD(0.05, steps=5)
     ditto, fedavg = (
-        accuracies(learned(problem, method, 60))[~liar] for method in (ct.Ditto(local, pull=0.3), ct.FedAvg(local))
+        accuracies(learned(problem, method, 60))[~liar]
+        for method in (ct.federated.Ditto(local, pull=0.3), ct.federated.FedAvg(local))
     )
     assert ditto.mean() > fedavg.mean() + 0.15
     assert ditto.std() < 0.8 * fedavg.std()
@@ -109,17 +114,17 @@ def test_ditto_is_robust_and_fair():
 @pytest.mark.parametrize(
     "method",
     [
-        ct.PFedMe(ct.SGD(0.1, steps=10), pull=2.0, rate=0.1, repeats=5),
-        ct.APFL(ct.SGD(0.2, steps=5), alpha=0.5),
-        ct.APFL(ct.SGD(0.2, steps=5), alpha=0.1, alpha_rate=0.5),
-        ct.Ditto(ct.SGD(0.2, steps=5), pull=0.2),
+        ct.federated.PFedMe(ct.optim.SGD(0.1, steps=10), pull=2.0, rate=0.1, repeats=5),
+        ct.federated.APFL(ct.optim.SGD(0.2, steps=5), alpha=0.5),
+        ct.federated.APFL(ct.optim.SGD(0.2, steps=5), alpha=0.1, alpha_rate=0.5),
+        ct.federated.Ditto(ct.optim.SGD(0.2, steps=5), pull=0.2),
     ],
 )
 def test_personal_models_beat_one_for_all(method):
     """T. Dinh et al. 2020, Table 1, and Deng et al. 2020, Table 1: where clients differ, by several per cent."""
     data, accuracies = classifications(apart=1.5, train=30)
     problem = ct.Problem.federated(data, logistic(6), ridge=0.01)
-    one = accuracies(learned(problem, ct.FedAvg(ct.SGD(0.2, steps=5)), 60)).mean()
+    one = accuracies(learned(problem, ct.federated.FedAvg(ct.optim.SGD(0.2, steps=5)), 60)).mean()
     assert accuracies(learned(problem, method, 60)).mean() > one + 0.05
 
 
@@ -132,12 +137,12 @@ def test_ifca_finds_the_clusters():
     y = np.einsum("imp,p->im", X, truth) * side[:, None] + 0.1 * rng.normal(size=(16, 10))
     data = ct.AgentData(X.reshape(-1, 6), y.ravel(), agents=np.repeat(np.arange(16), 10))
     problem = ct.Problem.federated(data, least_squares(6))
-    found = learned(problem, ct.IFCA(ct.SGD(0.1, steps=5), clusters=2, spread=0.5), 40)[1:]
+    found = learned(problem, ct.federated.IFCA(ct.optim.SGD(0.1, steps=5), clusters=2, spread=0.5), 40)[1:]
     for sign in (-1.0, 1.0):  # as near as least squares on all rows of the cluster, within a tenth
         rows = X[side == sign].reshape(-1, 6), y[side == sign].ravel()
         best = np.linalg.lstsq(*rows, rcond=None)[0]
         assert np.abs(found[side == sign] - best).max() < 0.1 * np.linalg.norm(best - sign * truth) + 0.02
-    common = learned(problem, ct.FedAvg(ct.SGD(0.1, steps=5)), 40)[0]
+    common = learned(problem, ct.federated.FedAvg(ct.optim.SGD(0.1, steps=5)), 40)[0]
     assert np.linalg.norm(common) < 0.5 * np.linalg.norm(truth)  # one model for both is near neither
 
 
@@ -156,7 +161,7 @@ def representation(p, k):
         body, head = parts(theta)
         return X @ body.T @ head
 
-    return ct.Function(
+    return ct.models.Function(
         k * p + k,
         lambda theta, X, y: 0.5 * np.mean((predict(theta, X) - y) ** 2),
         gradient,
@@ -182,7 +187,7 @@ def test_fedrep_learns_a_common_representation():
         scores = np.array([model.predict(theta[i], fresh[i]) for i in range(n)])
         return np.mean((scores - wanted) ** 2) / np.mean(wanted**2)
 
-    local = ct.SGD(0.1, steps=10)
-    representations = error(ct.FedRep(local, body_steps=5), personal="head")
-    assert representations < 0.2 * error(ct.FedAvg(local))
-    assert representations < 0.5 * error(ct.FedPer(local), personal="head")
+    local = ct.optim.SGD(0.1, steps=10)
+    representations = error(ct.federated.FedRep(local, body_steps=5), personal="head")
+    assert representations < 0.2 * error(ct.federated.FedAvg(local))
+    assert representations < 0.5 * error(ct.federated.FedPer(local), personal="head")

@@ -18,8 +18,8 @@ import coterie as ct
 from coterie.core import loop
 from coterie.core.methods import boosting
 from coterie.engines import shard
+from coterie.engines.arrays import arrays_of
 from coterie.engines.shards import Shards
-from coterie.engines.worlds import world_of
 from coterie.errors import ClusterError, DataError, GraphError, MismatchError, ParameterError
 from ray_in_process import Local, Silent
 
@@ -42,18 +42,21 @@ METHODS = {
     "boosting by one clock": ("boosting", ct.FrankWolfeBoosting(clock="global")),
     "gossip-pooling": ("separate", "gossip-pooling"),
     "resilient-pooling": ("separate", "resilient-pooling"),
-    "trimmed cd": ("personalized", ct.Trimmed(ct.CoordinateDescent(), 0.3)),
-    "trimmed djam": ("separate", ct.Trimmed(ct.DJAM(), 0.3)),
+    "trimmed cd": ("personalized", ct.robust.Trimmed(ct.CoordinateDescent(), 0.3)),
+    "trimmed djam": ("separate", ct.robust.Trimmed(ct.DJAM(), 0.3)),
     "private cd": ("personalized", ct.Private("cd", wakes_per_agent=3)),
     "private propagation": ("personalized", ct.Private("propagation")),
     "private boosting": ("votes", ct.Private(FW, wakes_per_agent=3)),
     "private pooling": ("separate", ct.Private("gossip-pooling")),
-    "private trimmed cd": ("personalized", ct.Private(ct.Trimmed(ct.CoordinateDescent(), 0.3), wakes_per_agent=3)),
+    "private trimmed cd": (
+        "personalized",
+        ct.Private(ct.robust.Trimmed(ct.CoordinateDescent(), 0.3), wakes_per_agent=3),
+    ),
 }
 
 
 def weights():
-    """A ring with chords, one agent without ties; weights that do not add up without rounding."""
+    """A ring with chords, one agent without edges; weights that do not add up without rounding."""
     rng, W = np.random.default_rng(0), np.zeros((N, N))
     for i in range(N - 1):
         for j in ((i + 1) % (N - 1), (7 * i + 3) % (N - 1)):
@@ -85,7 +88,7 @@ def models(first, last):
 
 def recipe(name):
     objective, settings = OBJECTIVES[name]
-    return ct.ShardedProblem(models if name == "propagation" else build, N, objective, **settings)
+    return ct.engines.ShardedProblem(models if name == "propagation" else build, N, objective, **settings)
 
 
 #: In plain Python.
@@ -123,7 +126,7 @@ def test_every_method(name):
         shipped = ct.simulate(whole, method, engine=Local(shards=count), **options)
         built = ct.simulate(recipe(objective), method, engine=Local(shards=count), fetch=True, **options)
         same(shipped, built)
-        assert not np.array_equal(shipped.theta, alone.theta)  # letters come later
+        assert not np.array_equal(shipped.theta, alone.theta)  # messages come later
         # The objective is that of the whole, in the middle of a superstep as well.
         assert shipped.value == pytest.approx(whole.value(shipped.published), rel=1e-12)
         if np.isfinite(whole.radius):
@@ -135,7 +138,7 @@ def test_every_method(name):
 def test_room_for_larger_models(count, monkeypatch):
     """No step of a neighbour is lost for want of room: nobody asks for a whole model again."""
     monkeypatch.setattr(boosting, "ROOM", 0)
-    problem = ct.ShardedProblem(build, N, ct.Problem.boosting, base=ct.Stumps(40, low=-1.0, high=1.0), beta=3.0)
+    problem = ct.engines.ShardedProblem(build, N, ct.Problem.boosting, base=ct.Stumps(40, low=-1.0, high=1.0), beta=3.0)
     for seed in range(6):
         run = ct.simulate(problem, FW, wakes=8 * N, seed=seed, start="zeros", engine=Local(shards=count), fetch=True)
         assert np.count_nonzero(run.theta, axis=1).max() > 1  # there is room for one at first
@@ -197,7 +200,7 @@ def test_a_part_is_a_part_of_the_whole():
 def test_how_reliable_a_release_is():
     """By the most rows of any agent, which only one shard has."""
     method, problem = ct.Private("propagation"), recipe("personalized")
-    expected = method.start(world_of(problem.whole()), np.zeros((N, P)))[0].cache.reliability
+    expected = method.start(arrays_of(problem.whole()), np.zeros((N, P)))[0].cache.reliability
     with Shards.of(problem, method, "zeros", 0, N, engine=Local(shards=4)) as driver:
         found = [actor.made.own.cache.reliability for actor in driver.shards]
     assert np.array_equal(np.concatenate(found), expected)
@@ -211,7 +214,7 @@ def arrays_of(value):
 
 @pytest.mark.plain
 def test_the_driver_does_not_grow():
-    """What the driver holds beside references, which are the letters themselves here, is the same for 60 and 600."""
+    """What the driver holds beside references, which are the messages themselves here, is the same for 60 and 600."""
     held = []
     for n in (60, 600):
 
@@ -220,11 +223,11 @@ def test_the_driver_does_not_grow():
             i, j = np.tile(i, 2), np.concatenate([first + i - 1, first + i + 1]) % n
             return np.ones((last - first, 2)), sparse.csr_array((np.ones(len(i)), (i, j)), shape=(last - first, n))
 
-        problem = ct.ShardedProblem(ring, n, ct.Problem.propagation)
+        problem = ct.engines.ShardedProblem(ring, n, ct.Problem.propagation)
         with Shards.of(problem, ct.CoordinateDescent(), "local", 0, 3 * n, engine=Local(shards=3)) as driver:
             driver.advance(2 * n, loop.NO_LIMIT)
             assert np.isfinite(driver.measures()["value"])
-            assert driver.account[loop.LETTERS] > 2 * n
+            assert driver.account[loop.MESSAGES] > 2 * n
             held.append(arrays_of([value for name, value in vars(driver).items() if name not in ("shards", "inbox")]))
     assert held[0] == held[1] < 2000
 
@@ -284,7 +287,7 @@ def test_models_come_back_if_asked_for():
     assert run.theta is run.published is run.population is None
     assert run.problem.p == P
     assert "Run of CoordinateDescent() on 17 agents, 30 wakes" in repr(run)
-    assert run.bits(32) == 32 * P * run.letters
+    assert run.bits(32) == 32 * P * run.messages
     with pytest.raises(ParameterError, match="left on the cluster: ask for them with fetch=True"):
         run.model(3)
     full = ct.simulate(problem, "cd", fetch=True, **options)
@@ -312,12 +315,12 @@ def changed(**changes):
     """A build with one thing wrong."""
 
     def wrong(first, last):
-        data, ties = build(first, last)
-        ties = ties.tolil()
-        for (i, j), weight in changes.get("ties", {}).items():
+        data, edges = build(first, last)
+        edges = edges.tolil()
+        for (i, j), weight in changes.get("edges", {}).items():
             if first <= i < last:
-                ties[i - first, j] = weight
-        return (changes.get("data", lambda data, first: data)(data, first), ties.tocsr(), *changes.get("more", ()))
+                edges[i - first, j] = weight
+        return (changes.get("data", lambda data, first: data)(data, first), edges.tocsr(), *changes.get("more", ()))
 
     return wrong
 
@@ -330,7 +333,7 @@ def fails(first, last):
     ("wrong", "error", "message"),
     [
         (fails, DataError, r"build\(0, 8\) failed: FileNotFoundError: rows-0.npz"),
-        (lambda first, last: 3, DataError, r"build\(0, 8\) must return data and ties; found int"),
+        (lambda first, last: 3, DataError, r"build\(0, 8\) must return data and edges; found int"),
         (
             changed(data=lambda data, first: data.only([0, 1])),
             DataError,
@@ -341,30 +344,30 @@ def fails(first, last):
             DataError,
             "agents from 8 on have 5 features, and those from 0 on 4",
         ),
-        (lambda first, last: (build(first, last)[0], 7.0), GraphError, "ties must be a sparse matrix|have shape"),
+        (lambda first, last: (build(first, last)[0], 7.0), GraphError, "edges must be a sparse matrix|have shape"),
         (
             lambda first, last: (build(first, last)[0], weights()),
             GraphError,
             r"shape \(17, 17\); expected \(8, 17\)",
         ),
-        (changed(ties={(2, 5): np.nan}), GraphError, r"W\[2, 5\] = nan: weights must be finite"),
-        (changed(ties={(2, 5): -1.0}), GraphError, r"W\[2, 5\] = -1.0: weights must be nonnegative"),
-        (changed(ties={(2, 2): 1.0}), GraphError, r"W\[2, 2\] = 1.0: the diagonal must be zero"),
-        (changed(ties={(2, 6): 0.5}), GraphError, r"W\[2, 6\] = 0.5 but W\[6, 2\] = 0: ties are mutual"),
-        # Two shards do not agree: a weight, a tie that one of them lacks, and shards that are tied one way only.
-        (changed(ties={(9, 4): 0.25}), GraphError, r"W\[9, 4\] = 0.25 but W\[4, 9\] = 0: ties are mutual"),
-        (changed(ties={(7, 8): 0.25}), GraphError, r"W\[8, 7\] = \S+ but W\[7, 8\] = 0.25: ties are mutual"),
-        (changed(ties={(7, 8): 0.0}), GraphError, r"W\[8, 7\] = \S+ but W\[7, 8\] = 0: ties are mutual"),
+        (changed(edges={(2, 5): np.nan}), GraphError, r"W\[2, 5\] = nan: weights must be finite"),
+        (changed(edges={(2, 5): -1.0}), GraphError, r"W\[2, 5\] = -1.0: weights must be nonnegative"),
+        (changed(edges={(2, 2): 1.0}), GraphError, r"W\[2, 2\] = 1.0: the diagonal must be zero"),
+        (changed(edges={(2, 6): 0.5}), GraphError, r"W\[2, 6\] = 0.5 but W\[6, 2\] = 0: edges are mutual"),
+        # Two shards do not agree: a weight, an edge that one of them lacks, and shards that are tied one way only.
+        (changed(edges={(9, 4): 0.25}), GraphError, r"W\[9, 4\] = 0.25 but W\[4, 9\] = 0: edges are mutual"),
+        (changed(edges={(7, 8): 0.25}), GraphError, r"W\[8, 7\] = \S+ but W\[7, 8\] = 0.25: edges are mutual"),
+        (changed(edges={(7, 8): 0.0}), GraphError, r"W\[8, 7\] = \S+ but W\[7, 8\] = 0: edges are mutual"),
         (changed(more=({"ridge": [1.0]},)), DataError, r"build\(0, 8\): ridge has shape \(1,\); there are 8 agents"),
         (changed(more=(7,)), DataError, "the third result must map names to numbers; found int"),
     ],
 )
 def test_bad_blocks(wrong, error, message):
     with pytest.raises(error, match=message):
-        ct.simulate(ct.ShardedProblem(wrong, N), "cd", wakes=5, engine=Local(shards=2))
+        ct.simulate(ct.engines.ShardedProblem(wrong, N), "cd", wakes=5, engine=Local(shards=2))
 
 
-def test_ties_one_way_only():
+def test_edges_one_way_only():
     """Shard 0 says that it is tied to shard 2, which knows nothing of it."""
 
     def lopsided(first, last):
@@ -374,7 +377,9 @@ def test_ties_one_way_only():
         return np.zeros((last - first, 2)), W.tocsr()
 
     with pytest.raises(GraphError, match=r"W\[7, 1\] = 0 but W\[1, 7\] = 0.5"):
-        ct.simulate(ct.ShardedProblem(lopsided, 9, ct.Problem.propagation), "cd", wakes=5, engine=Local(shards=3))
+        ct.simulate(
+            ct.engines.ShardedProblem(lopsided, 9, ct.Problem.propagation), "cd", wakes=5, engine=Local(shards=3)
+        )
 
 
 @pytest.mark.parametrize(
@@ -403,7 +408,7 @@ def test_what_is_refused(options, error, message):
         "stumps": (ct.Problem.boosting, {"base": 5}),
     }
     objective, settings = objectives.get(options.pop("objective", None), OBJECTIVES["personalized"])
-    problem = ct.ShardedProblem(build, N, objective, **settings)
+    problem = ct.engines.ShardedProblem(build, N, objective, **settings)
     with pytest.raises(error, match=message):
         ct.simulate(problem, **{"method": "cd", "wakes": 5, "engine": Local(shards=2)} | options)
 
@@ -419,7 +424,7 @@ def test_what_is_refused(options, error, message):
 )
 def test_bad_recipes(arguments, settings, message):
     with pytest.raises(ParameterError, match=message):
-        ct.ShardedProblem(*arguments, **settings)
+        ct.engines.ShardedProblem(*arguments, **settings)
 
 
 # -- on a real Ray -----------------------------------------------------------------------------------------------------
@@ -438,7 +443,7 @@ def test_on_ray(ray, caplog, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(shard, "WorkerLog", Silent)
         expected = ct.simulate(recipe("personalized"), "cd", wakes=60, every=25, engine=Local(shards=2), fetch=True)
-    problem = ct.ShardedProblem(noisy, N, ct.Problem.personalized, mu=0.7)
+    problem = ct.engines.ShardedProblem(noisy, N, ct.Problem.personalized, mu=0.7)
     with caplog.at_level(logging.WARNING):
         run = ct.simulate(
             problem, "cd", wakes=60, every=25, engine=ct.Cluster(shards=2), fetch=lambda first, theta: theta
@@ -447,4 +452,4 @@ def test_on_ray(ray, caplog, monkeypatch):
     assert run.trace.equals(expected.trace)
     assert {"built 0 to 8", "built 8 to 17"} <= {record.getMessage() for record in caplog.records}
     with pytest.raises(DataError, match=r"build\((0|8), (8|17)\) failed: FileNotFoundError: rows-[08].npz"):
-        ct.simulate(ct.ShardedProblem(fails, N), "cd", wakes=60, engine=ct.Cluster(shards=2))
+        ct.simulate(ct.engines.ShardedProblem(fails, N), "cd", wakes=60, engine=ct.Cluster(shards=2))

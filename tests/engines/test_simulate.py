@@ -12,7 +12,7 @@ from scipy import sparse, stats
 
 import coterie as ct
 from coterie.core import loop
-from coterie.engines.wire import letter_size
+from coterie.engines.wire import message_size
 from coterie.errors import CapacityError, ParameterError
 
 CD = ct.CoordinateDescent()
@@ -34,7 +34,7 @@ def propagation(n=12, degree=4, seed=0, alpha=0.5):
 
 
 def test_the_objective_never_rises_without_faults():
-    """Letters arrive at once, so every wake is an exact block step of length 1 / L_i."""
+    """Messages arrive at once, so every wake is an exact block step of length 1 / L_i."""
     problem, _ = example("personalized", "logistic")
     values = ct.simulate(problem, CD, wakes=300, start="zeros", every=1).trace["value"].to_numpy()
     assert len(values) == 301
@@ -66,7 +66,7 @@ def test_watching_changes_nothing_in_bad_mail():
     for every in (1, 10, 137, 1000):
         watched = ct.simulate(problem, CD, wakes=137, seed=5, every=every, observe={"top": np.max}, conditions=bad)
         np.testing.assert_array_equal(watched.theta, plain.theta)
-        for count in ("wakes", "time", "letters", "vectors", "bytes", "lost", "duplicated"):
+        for count in ("wakes", "time", "messages", "vectors", "bytes", "lost", "duplicated"):
             assert getattr(watched, count) == getattr(plain, count), count
 
 
@@ -90,7 +90,7 @@ def test_the_trace():
         np.testing.assert_array_equal(theta, again.theta)
         assert row.value == problem.value(theta)
         assert row.vectors == degree.sum() + degree[woken].sum()
-        assert row.bytes == row.vectors * letter_size(2)
+        assert row.bytes == row.vectors * message_size(2)
         assert row.size == np.linalg.norm(theta)
         assert row.top == theta.max()
     assert run.vectors == trace["vectors"].iloc[-1]
@@ -167,13 +167,13 @@ CONDITIONS = {
 
 
 def test_accounts_are_exact_whatever_the_mail():
-    """A wake sends as many letters as the agent has neighbours, whatever happens to them afterwards."""
+    """A wake sends as many messages as the agent has neighbours, whatever happens to them afterwards."""
     problem = propagation(degree=2)  # a ring: every agent has two neighbours
     assert (problem.graph.n_neighbours == 2).all()
     for conditions in CONDITIONS.values():
         run = ct.simulate(problem, CD, wakes=777, seed=2, conditions=conditions)
-        assert run.letters == run.vectors == 24 + 2 * 777
-        assert run.bytes == run.vectors * letter_size(2)
+        assert run.messages == run.vectors == 24 + 2 * 777
+        assert run.bytes == run.vectors * message_size(2)
 
 
 @pytest.mark.compiled
@@ -185,7 +185,7 @@ def test_faults_are_as_frequent_as_asked(what, rate):
     run = ct.simulate(problem, CD, wakes=5000, seed=3, conditions=ct.Conditions(latency=0.2, **{what: rate}))
     hit, spared = (run.lost, run.duplicated) if what == "loss" else (run.duplicated, run.lost)
     assert spared == 0
-    assert stats.binomtest(hit, run.letters, rate).pvalue > 1e-5
+    assert stats.binomtest(hit, run.messages, rate).pvalue > 1e-5
 
 
 @pytest.mark.slow
@@ -200,7 +200,7 @@ def test_an_agent_that_is_away_for_good(end):
     assert run.wakes == 20_000
     degree = problem.graph.n_neighbours
     assert run.lost > 0
-    assert run.letters - degree.sum() >= 20_000 * np.delete(degree, away).min()
+    assert run.messages - degree.sum() >= 20_000 * np.delete(degree, away).min()
     # stationarity of the others: (D + a) theta = W theta + a models, with s = 1/2
     W, a = problem.graph.W.toarray(), problem.a
     rest = np.delete(np.arange(n), away)
@@ -212,7 +212,7 @@ def test_an_agent_that_is_away_for_good(end):
 def test_an_agent_away_at_the_start_does_not_greet():
     problem = propagation(degree=2)
     run = ct.simulate(problem, CD, wakes=0, conditions=ct.Conditions(outages=[(4, 0.0, 5.0)]))
-    assert run.letters == 24 - 2
+    assert run.messages == 24 - 2
 
 
 @pytest.mark.compiled
@@ -247,20 +247,20 @@ def test_everybody_is_away_for_a_while():
 
 
 @pytest.mark.compiled
-def test_letters_under_way_grow_beyond_what_was_foreseen():
-    """Latency 50 on 200 agents keeps about 50 * 200 * 4 letters under way; none is forgotten or counted twice."""
+def test_messages_under_way_grow_beyond_what_was_foreseen():
+    """Latency 50 on 200 agents keeps about 50 * 200 * 4 messages under way; none is forgotten or counted twice."""
     n, wakes = 200, 30_000
     problem = propagation(n, degree=2)
     run = ct.simulate(problem, CD, wakes=wakes, seed=6, conditions=ct.Conditions(latency=50.0, duplication=0.5))
-    assert run.letters == run.vectors == 2 * n + 2 * wakes
-    assert run.bytes == run.vectors * letter_size(2)
+    assert run.messages == run.vectors == 2 * n + 2 * wakes
+    assert run.bytes == run.vectors * message_size(2)
     assert run.lost == 0
-    assert stats.binomtest(run.duplicated, run.letters, 0.5).pvalue > 1e-5
+    assert stats.binomtest(run.duplicated, run.messages, 0.5).pvalue > 1e-5
     assert np.isfinite(run.theta).all()
 
 
 def test_latency_beyond_the_run_leaves_agents_alone():
-    """No letter arrives: an unheard neighbour is taken to hold the agent's own start, so with mu = 1 and c_i = 1 each
+    """No message arrives: an unheard neighbour is taken to hold the agent's own start, so with mu = 1 and c_i = 1 each
     agent ends halfway between its start and its own model, whatever the others do.
     """
     problem = propagation()
@@ -321,8 +321,8 @@ def test_too_small_a_capacity_is_refused(options):
         go(**options)
 
 
-def test_capacity_bounds_the_letters_under_way():
-    """With latency 100 nothing has arrived when the outbox of 60 is full: 48 letters of the swap, then six wakes."""
+def test_capacity_bounds_the_messages_under_way():
+    """With latency 100 nothing has arrived when the outbox of 60 is full: 48 messages of the swap, then six wakes."""
     with pytest.raises(CapacityError, match="60"):
         go(wakes=500, capacity=60, conditions=ct.Conditions(latency=100.0))
 
@@ -355,7 +355,7 @@ def test_bad_outages_are_refused():
 def test_what_is_loaded_ahead_changes_nothing(method, form):
     """Of many agents, memory of the next wakes is loaded while one works; not so if each wake is a call of its own."""
     rng, n = np.random.default_rng(0), loop.MANY + 7
-    sizes = rng.integers(0, 4, n)  # some have no rows, and the last of them no ties
+    sizes = rng.integers(0, 4, n)  # some have no rows, and the last of them no edges
     X = rng.normal(size=(sizes.sum(), 3)) * (rng.random((sizes.sum(), 3)) < 0.6)
     X, y = form(X), rng.normal(size=sizes.sum())
     data = ct.AgentData(X, y, agents=np.repeat(np.arange(n), sizes), members=range(n))
@@ -367,4 +367,4 @@ def test_what_is_loaded_ahead_changes_nothing(method, form):
         ct.simulate(problem, method, events=events, start="zeros", every=every, n_jobs=1) for every in (None, 1)
     )
     np.testing.assert_array_equal(at_once.theta, one_by_one.theta)
-    assert at_once.letters == one_by_one.letters
+    assert at_once.messages == one_by_one.messages

@@ -63,7 +63,7 @@ def test_a_dataset_of_ray(ray):
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     frame = visits()
     parts = [frame.iloc[:100], frame.iloc[100:]]
-    wanted = ct.relationship(ct.Source(frame), "logistic", target="ill", agents="clinic")
+    wanted = ct.relationship(ct.data.Source(frame), "logistic", target="ill", agents="clinic")
     for dataset in (ray.data.from_pandas(parts), ray.data.from_pandas(parts).map_batches(lambda batch: batch)):
         for engine in (None, ct.Cluster(shards=2, cpus=0.5)):
             found = ct.relationship(dataset, "logistic", target="ill", agents="clinic", engine=engine)
@@ -77,7 +77,7 @@ def test_rows_of_a_mapping_are_sent_to_whoever_asks_for_them(ray):
     frame = visits()
     tasks = {k: rows.drop(columns="clinic") for k, rows in frame.groupby("clinic")}
     tasks[3] = functools.partial(tasks[3].copy)  # a function
-    found = survey(placed(ct.Source(tasks), ray.put), target="ill", labels="class")
+    found = survey(placed(ct.data.Source(tasks), ray.put), target="ill", labels="class")
     assert everything(found) == everything(survey(tasks, target="ill", labels="class"))
     assert len(ray.cloudpickle.dumps(found)) < 10_000 < len(pickle.dumps(tasks))
     one = ct.relationship(tasks, "logistic", target="ill", engine=ct.Cluster(shards=2, cpus=0.5))

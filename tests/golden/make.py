@@ -45,7 +45,7 @@ import small_group as small  # noqa: E402
 from coterie.core.methods import METHODS  # noqa: E402
 from coterie.engines.wire import decode, encode  # noqa: E402
 from coterie.multitask import checkpoints, learn  # noqa: E402
-from coterie.peers.group import bulletins, charter, groups, identity, renewal, roster  # noqa: E402
+from coterie.peers.group import announcements, charter, groups, identity, renewal, roster  # noqa: E402
 from coterie.peers.node import state  # noqa: E402
 from coterie.peers.wire import packet  # noqa: E402
 
@@ -84,7 +84,7 @@ def told(value: Any) -> Any:
             return {str(name): told(part) for name, part in value.items()}
         case ct.Run():
             return told(_of_run(value))
-        case ct.Relationship():
+        case ct.multitask.Relationship():
             numbers = ("weights", "factors", "value", "bound", "converged", "rounds", "vectors", "bytes")
             return {name: told(getattr(value, name)) for name in numbers}
         case ct.Graph() | ct.DirectedGraph():
@@ -107,7 +107,7 @@ def told(value: Any) -> Any:
 
 
 def _of_run(run: ct.Run) -> dict[str, Any]:
-    names = ["theta", "published", "tally", "wakes", "time", "letters", "vectors", "bytes", "lost", "duplicated"]
+    names = ["theta", "published", "tally", "wakes", "time", "messages", "vectors", "bytes", "lost", "duplicated"]
     found = {name: getattr(run, name) for name in (*names, "epsilon", "delta", "population")}
     found |= {"value": run.trace["value"].to_numpy(), "notes": run.notes}
     if isinstance(run.method, ct.Learned):
@@ -146,11 +146,11 @@ def three_classes() -> ct.AgentData:
 
 def network(**roles: Any) -> ct.Problem:
     roles = roles or {"personal": "head.bias", "shared": "body", "tied": "head.weight"}
-    return ct.Problem.differentiable(three_classes(), hard().graph, ct.TwoLayer(3, 2, 3), ridge=0.01, **roles)
+    return ct.Problem.differentiable(three_classes(), hard().graph, ct.models.TwoLayer(3, 2, 3), ridge=0.01, **roles)
 
 
 def federated(**roles: Any) -> ct.Problem:
-    return ct.Problem.federated(three_classes(), ct.TwoLayer(3, 2, 3), ridge=0.01, **roles)
+    return ct.Problem.federated(three_classes(), ct.models.TwoLayer(3, 2, 3), ridge=0.01, **roles)
 
 
 def run(method: Any, problem: Callable[[], ct.Problem] = hard, **how: Any) -> Callable[[Path], ct.Run]:
@@ -162,7 +162,7 @@ def rounds(method: Any, problem: Callable[[], ct.Problem] = network, **how: Any)
 
 
 STUMPS = ct.Stumps(6, low=-2.0, high=2.0)
-TRAINED, SERVED = ct.SGD(0.3, steps=3, batch=4), partial(federated, personal="head")
+TRAINED, SERVED = ct.optim.SGD(0.3, steps=3, batch=4), partial(federated, personal="head")
 LEARNED = ct.GraphRule(kappa=2, lam=0.5)
 RUNS = {
     "cd": run("cd"),
@@ -172,36 +172,42 @@ RUNS = {
     "boosting": run("boosting", boosting),
     "gossip-pooling": run("gossip-pooling"),
     "resilient-pooling": run("resilient-pooling"),
-    "dpsgd": rounds(ct.DPSGD(TRAINED)),
-    "local-sgd": rounds(ct.LocalSGD(TRAINED)),
+    "dpsgd": rounds(ct.gossip.DPSGD(TRAINED)),
+    "local-sgd": rounds(ct.gossip.LocalSGD(TRAINED)),
     "gradient-tracking": rounds("gradient-tracking"),
     "push-sum": rounds("push-sum", lambda: hard().on(graph=ct.graphs.directed_ring(hard().n))),
-    "tied-sgd": rounds(ct.TiedSGD(TRAINED)),
-    "fedavg": rounds(ct.FedAvg(TRAINED, clients=3), federated),
-    "fedprox": rounds(ct.FedProx(TRAINED, clients=2, mu=0.7), federated),
-    "scaffold": rounds(ct.SCAFFOLD(TRAINED, clients=3, server_rate=0.8), federated),
-    "fedper": rounds(ct.FedPer(TRAINED, clients=3), SERVED),
-    "fedrep": rounds(ct.FedRep(TRAINED, clients=3, body_steps=2), SERVED),
-    "ditto": rounds(ct.Ditto(TRAINED, clients=3, pull=0.6), federated),
-    "pfedme": rounds(ct.PFedMe(TRAINED, pull=2.0, rate=0.2, mixing=0.9, repeats=2), federated),
-    "apfl": rounds(ct.APFL(TRAINED, clients=3, alpha=0.4, alpha_rate=0.5), federated),
-    "ifca": rounds(ct.IFCA(TRAINED, clients=3, clusters=2, spread=0.5), federated),
+    "tied-sgd": rounds(ct.gossip.TiedSGD(TRAINED)),
+    "fedavg": rounds(ct.federated.FedAvg(TRAINED, clients=3), federated),
+    "fedprox": rounds(ct.federated.FedProx(TRAINED, clients=2, mu=0.7), federated),
+    "scaffold": rounds(ct.federated.SCAFFOLD(TRAINED, clients=3, server_rate=0.8), federated),
+    "fedper": rounds(ct.federated.FedPer(TRAINED, clients=3), SERVED),
+    "fedrep": rounds(ct.federated.FedRep(TRAINED, clients=3, body_steps=2), SERVED),
+    "ditto": rounds(ct.federated.Ditto(TRAINED, clients=3, pull=0.6), federated),
+    "pfedme": rounds(ct.federated.PFedMe(TRAINED, pull=2.0, rate=0.2, mixing=0.9, repeats=2), federated),
+    "apfl": rounds(ct.federated.APFL(TRAINED, clients=3, alpha=0.4, alpha_rate=0.5), federated),
+    "ifca": rounds(ct.federated.IFCA(TRAINED, clients=3, clusters=2, spread=0.5), federated),
 }  # fmt: skip
 assert set(RUNS) == set(METHODS)
 LATE = ct.Conditions(latency=1.5, loss=0.2, duplication=0.1, outages=[(1, 2.0, 4.0)], slow={2: 3.0}, participation=0.8)
-RUNS |= {f"baseline {name}": run(name) for name in ("local", "global", ct.ComponentModels(), ct.RidgeToMean(2.0))}
+RUNS |= {
+    f"baseline {name}": run(name)
+    for name in ("local", "global", ct.baselines.ComponentModels(), ct.baselines.RidgeToMean(2.0))
+}
 RUNS |= {f"{name} in rounds": rounds(name) for name in ("dpsgd", "local-sgd", "tied-sgd")}
 RUNS |= {f"{name} in wakes": run(name, network) for name in ("dpsgd", "gradient-tracking", "tied-sgd")}
 RUNS |= {f"{name} late": run(name, seed=3, conditions=LATE) for name in ("cd", "admm", "djam", "gossip-pooling")}
 RUNS |= {
     f"robust {rule!r}": run(ct.Robust("cd", rule))
     for rule in (
-        ct.Clipping(0.5), ct.Consensus(0.4), ct.GeometricMedian(), ct.Krum(1), ct.Median(), ct.TrimmedMean(0.3),
+        ct.robust.Clipping(0.5), ct.robust.Consensus(0.4), ct.robust.GeometricMedian(), ct.robust.Krum(1), ct.robust.Median(), ct.robust.TrimmedMean(0.3),
     )
 }  # fmt: skip
-RUNS |= {f"compressed {how!r}": run(ct.Compressed("cd", how, 7)) for how in (ct.TopK(2), ct.Quantised(3), ct.Float32())}
-RUNS |= {f"attacked {lie!r}": run(ct.Attacked("cd", [1, 4], lie)) for lie in ("sign-flip", "noise", "little")}
-RUNS |= {f"learned {by}": run(ct.Learned("cd", LEARNED, 3, by)) for by in ("ideal", "shuffle", "friends")}
+RUNS |= {
+    f"compressed {how!r}": run(ct.compression.Compressed("cd", how, 7))
+    for how in (ct.compression.TopK(2), ct.compression.Quantised(3), ct.compression.Float32())
+}
+RUNS |= {f"attacked {lie!r}": run(ct.robust.Attacked("cd", [1, 4], lie)) for lie in ("sign-flip", "noise", "little")}
+RUNS |= {f"learned {by}": run(ct.Learned("cd", LEARNED, 3, by)) for by in ("uniform", "shuffle", "friends")}
 RUNS |= {
     f"private {name} {mechanism or ''} {more}".strip(): run(
         ct.Private(name, epsilon=2.0, mechanism=mechanism, **more), problem, events=np.arange(18) % 9, wakes=None
@@ -226,14 +232,18 @@ RUNS |= {
     "propagation one way": run("cd", lambda: propagation(confidence=np.arange(9.0) / 9.0)),
     "admm in rounds": rounds("admm", lambda: with_loss("squared", "collaborative")),
     "boosting in rounds": rounds("boosting", lambda: boosting("squared")),
-    "trimmed cd": run(ct.Trimmed("cd", 0.3)),
-    "trimmed and learned cd": run(ct.Learned(ct.Trimmed("cd", 0.3), LEARNED, 3)),
+    "trimmed cd": run(ct.robust.Trimmed("cd", 0.3)),
+    "trimmed and learned cd": run(ct.Learned(ct.robust.Trimmed("cd", 0.3), LEARNED, 3)),
     "learned boosting": run(ct.Learned("boosting", LEARNED, 3), boosting),
     "learned djam late": run(ct.Learned("djam", LEARNED, 3), conditions=LATE),
     "private learned cd": run(ct.Private(ct.Learned("cd", LEARNED, 3), wakes_per_agent=4, loss_fraction=0.2)),
-    "robust compressed training": rounds(ct.Robust(ct.Compressed(ct.DPSGD(TRAINED), ct.TopK(4)), ct.Clipping(0.5))),
-    "training by Adam": rounds(ct.TiedSGD(ct.Adam(0.01, steps=2, batch=3))),
-    "fedavg with some away": rounds(ct.FedAvg(TRAINED), federated, conditions=ct.Conditions(participation=0.6)),
+    "robust compressed training": rounds(
+        ct.Robust(ct.compression.Compressed(ct.gossip.DPSGD(TRAINED), ct.compression.TopK(4)), ct.robust.Clipping(0.5))
+    ),
+    "training by Adam": rounds(ct.gossip.TiedSGD(ct.optim.Adam(0.01, steps=2, batch=3))),
+    "fedavg with some away": rounds(
+        ct.federated.FedAvg(TRAINED), federated, conditions=ct.Conditions(participation=0.6)
+    ),
     "warm start": lambda folder: ct.simulate(
         with_loss("logistic"), ct.Private("cd"), seed=1, start=warm_start(with_loss("logistic"), 1.0)
     ),
@@ -275,7 +285,7 @@ FOUND |= {
 }
 
 
-def relationship(folder: Path, name: str) -> ct.Relationship:
+def relationship(folder: Path, name: str) -> ct.multitask.Relationship:
     rows = tasks("squared" if name in ("squared", "huber") else "logistic")
     return ct.relationship(rows, **{"lam": 0.05, "alternations": 8, "rounds": 3, "passes": 2.0} | FOUND[name])
 
@@ -296,7 +306,7 @@ def _(folder: Path) -> Any:
         "features": ct.splits.feature_shift(tasks(), offset=np.arange(5.0), turn=10.0 * np.arange(5.0), seed=1).data,
         "concepts": ct.splits.concept_shift(tasks(), flip=[1, -1, 1, 1, -1], seed=1).data,
         "held out": ct.splits.train_test(tasks(), 0.3)[1],
-        "flipped": ct.flip_labels(tasks(), [1]),
+        "flipped": ct.robust.flip_labels(tasks(), [1]),
     }
     made = {"linear": (linear.train, linear.graph), "means": (means.points, means.graph), "related": tasks()}
     return made | parts | {"field": (field.points, field.graph), "moons": [(one.train, one.graph) for one in moons]}
@@ -322,7 +332,7 @@ def _(folder: Path) -> Any:
 
 @case("a study")
 def _(folder: Path) -> Any:
-    return ct.study(
+    return ct.studies.study(
         lambda mu, seed: run("cd", lambda: propagation(alpha=mu), seed=seed)(folder), {"mu": [0.3, 0.6]}, [0, 1]
     ).frame
 
@@ -361,7 +371,7 @@ MODELS = {
     "pooled scalar": (Regressor(deviations="scalar", loss="student"), "firms"),
     "pooled counts": (Regressor(loss="poisson"), "counts"),
     "pooled with gaps": (Regressor(loss="auto"), "gaps"),
-    "pooled with ties": (Regressor(graph="knn", n_neighbors=3), "firms"),
+    "pooled with edges": (Regressor(graph="knn", n_neighbors=3), "firms"),
     "pooled wide": (Regressor(), "wide"),
     "pooled classes": (Classifier(), "high"),
     "pooled three classes": (Classifier(design="linear"), "levels"),
@@ -376,7 +386,7 @@ MODELS = {
     "component": (Regressor("component", **SOON), "firms"),
     "local": (Regressor("local"), "firms"),
     "global": (Classifier("global"), "busy"),
-    "ridge to mean": (Regressor(ct.RidgeToMean(2.0)), "firms"),
+    "ridge to mean": (Regressor(ct.baselines.RidgeToMean(2.0)), "firms"),
     "boosted": (ct.BoostedClassifier(base=BASE, beta=3.0, graph=ct.graphs.ring(6), max_iter=40), "busy"),
     "boosted learned": (ct.BoostedClassifier(base=4, graph=LEARNED, max_iter=20), "busy"),
     "boosted three classes": (ct.BoostedClassifier(base=4, graph=ct.graphs.ring(6), max_iter=20), "levels"),
@@ -445,7 +455,7 @@ def spent(folder: Path) -> None:
 @case("ledger", spent, random=True)
 def _(folder: Path) -> Any:
     with Ledger.open(folder / "ledger") as ledger:
-        names = ("releases", "left", "spent", "committed", "boots", "kept", "account")
+        names = ("releases", "left", "spent", "committed", "sessions", "kept", "account")
         found = {name: getattr(ledger, name) for name in names} | {"digest": ledger.plan.digest}
         return told(found | {"noise": ledger.plan.noise, "next": ledger.debit(), "then": ledger.left})
 
@@ -454,7 +464,7 @@ class EndedError(Exception):
     """A run is cut short on purpose."""
 
 
-def related(folder: Path, tell: Callable[[int, float], None]) -> ct.Relationship:
+def related(folder: Path, tell: Callable[[int, float], None]) -> ct.multitask.Relationship:
     often = patch.multiple(checkpoints, EVERY=0.0, PAUSES=0.0), patch.object(learn, "PROGRESS_SECONDS", 0.0)
     with often[0], often[1]:
         return ct.relationship(tasks(), lam=0.05, alternations=12, passes=2.0, resume=folder, progress=tell)
@@ -501,16 +511,16 @@ def _(folder: Path) -> Any:
 
 
 def lists(folder: Path) -> None:
-    """A list of members with all that there may be in one, signed by a second steward; and what goes with it."""
-    run, first, second = small.charter_of().run, small.key_of(small.STEWARD), small.key_of(7)
+    """A list of members with all that there may be in one, signed by a second admin; and what goes with it."""
+    run, first, second = small.charter_of().run, small.key_of(small.ADMIN), small.key_of(7)
     members = [roster.Member(f"m{i}", i, small.public(i), f"192.0.2.{i + 1}:7447" if i else None) for i in range(4)]
-    one = roster.Roster(run, 1, members, small.TIES).with_relay(roster.Relay("hub", "hub.example.org:7447"))
-    two = one.with_steward(roster.make_mandate(run, small.public(7), first, 3), ["a certificate"])
-    three = two.with_revoked({"b": 9_999_999_999, "abc": 9_999_999_998}, 0.0).without("m3").with_tie(1, 2, 4.0)
-    bulletin = bulletins.Bulletin("charter", run, 5, b"another charter")
-    signed = bulletins.sign_bulletin(bulletin, second, 10_000, "the bulletin")
-    files = {"first": roster.sign_roster(one, first), "last": roster.sign_roster(three, second), "bulletin": signed}
-    for name, content in (files | {"package": bulletins.packaged(files["last"], [signed])}).items():
+    one = roster.Roster(run, 1, members, small.EDGES).with_relay(roster.Relay("hub", "hub.example.org:7447"))
+    two = one.with_admin(roster.make_delegation(run, small.public(7), first, 3), ["a certificate"])
+    three = two.with_revoked({"b": 9_999_999_999, "abc": 9_999_999_998}, 0.0).without("m3").with_edge(1, 2, 4.0)
+    announcement = announcements.Announcement("charter", run, 5, b"another charter")
+    signed = announcements.sign_announcement(announcement, second, 10_000, "the announcement")
+    files = {"first": roster.sign_roster(one, first), "last": roster.sign_roster(three, second), "announcement": signed}
+    for name, content in (files | {"package": announcements.packaged(files["last"], [signed])}).items():
         (folder / name).write_bytes(content)
 
 
@@ -519,8 +529,8 @@ def _(folder: Path) -> Any:
     agreed = small.charter_of()
     one, last = (roster.read_roster((folder / name).read_bytes(), agreed) for name in ("first", "last"))
     keys = roster.signers(agreed, last)
-    found = bulletins.read_bulletin((folder / "bulletin").read_bytes(), keys)
-    package = bulletins.unpackaged((folder / "package").read_bytes())
+    found = announcements.read_announcement((folder / "announcement").read_bytes(), keys)
+    package = announcements.unpackaged((folder / "package").read_bytes())
     parts = [msgspec.to_builtins(each) for each in (one, last, found)]
     relation = roster.relation(one, last), roster.relation(last, one)
     return {
@@ -541,7 +551,7 @@ def packets(folder: Path) -> None:
     for number, (kind, content) in enumerate(contents.items()):
         one = packet.Packet(packet.VERSION, bytes(range(16)), 3, -1, 2**53 - 1, 300, 40, kind, content)
         (folder / f"packet-{number}").write_bytes(packet.write_packet(one, small.key_of(3).sign))
-    (folder / "letter").write_bytes(encode(5, 2, NUMBERS))
+    (folder / "message").write_bytes(encode(5, 2, NUMBERS))
 
 
 @case("packets", packets, same_bytes=True)
@@ -551,11 +561,11 @@ def _(folder: Path) -> Any:
         small.key_of(3).public_key().verify(signature, signed)
     greeting, two = packet.read_hello(found[1][0].content), packet.read_duplicate(found[2][0].content)
     parts = [msgspec.to_builtins(each) for each in (*(one for one, _, _ in found), greeting, two)]
-    return {"packets": parts, "letter": decode((folder / "letter").read_bytes())}
+    return {"packets": parts, "message": decode((folder / "message").read_bytes())}
 
 
 def states(folder: Path) -> None:
-    arrays = state.pack("own", {"theta": NUMBERS[None, :]}) | state.pack("world", {"peer": np.array([1, -1])})
+    arrays = state.pack("own", {"theta": NUMBERS[None, :]}) | state.pack("arrays", {"peer": np.array([1, -1])})
     content = state.write_record(state.Record("00" * 16, 7, 3, 20, 12, [5], arrays))
     store = state.FileStore(folder / "state")
     store.save(b"the one before")
@@ -600,7 +610,7 @@ for words in WORDS:
 
 
 def member(folder: Path) -> None:
-    """A group of two that was made by its steward, with certificates that last."""
+    """A group of two that was made by its admin, with certificates that last."""
     group = folder / "group"
     agreed = groups.create(group, title="golden", features=["x"], target="y", labels=None, method="cd")
     key, certificate = identity.make_ca("golden", DAYS + 300)
@@ -618,7 +628,7 @@ def member(folder: Path) -> None:
 
 @case("member", member, random=True)
 def _(folder: Path) -> Any:
-    """Membership; what the steward has; and the certificate that was renewed, taken over."""
+    """Membership; what the admin has; and the certificate that was renewed, taken over."""
     here = [groups.membership(folder / name) for name in ("ann", "bob")]
     office = groups.load_group(folder / "group")
     topics = renewal.update(folder / "bob", folder / "group")[1]
@@ -626,7 +636,7 @@ def _(folder: Path) -> Any:
     public = [one.identity.public == one.me.key for one in here]
     return {
         "known": known,
-        "ties": office.roster.ties,
+        "edges": office.roster.edges,
         "version": office.roster.version,
         "topics": topics,
         "own keys": public,

@@ -9,7 +9,7 @@ import pytest
 
 import coterie as ct
 from coterie.datasets import RealTask
-from coterie.engines.wire import letters_size
+from coterie.engines.wire import messages_size
 from papers import find, reproduce
 from papers.leaderboard import contenders, leaderboard, table_models, winners
 from papers.leaderboard.contenders import CONTENDERS, Race, everybody, raced, trained, tuned
@@ -29,7 +29,7 @@ def files(monkeypatch):
     monkeypatch.setenv("COTERIE_DATA", str(folder))
 
 
-def test_a_given_graph_ties_agents_with_similar_covariates():
+def test_a_given_graph_edges_agents_with_similar_covariates():
     rows = ct.AgentData(np.arange(12.0)[:, None], np.ones(12), agents=np.arange(12))
     covariates = np.repeat([[0.0, 7.0], [1.0, 7.0]], 6, axis=0)  # two groups; the second column says nothing
     graph = given(RealTask("two groups", rows, rows, "classification", auxiliary={"covariates": covariates}))
@@ -107,13 +107,13 @@ def test_a_small_leaderboard_from_end_to_end(files, quick):
     left_out = vehicle["tuned or learned"].str.startswith("left out")
     assert vehicle[left_out]["tuned or learned"].str.endswith("pip install 'coterie[bench]'").all()
     vehicle, parkinsons = vehicle[~left_out], parkinsons.dropna(subset="rmse")
-    # Far above chance for everybody who collaborates, and costs are counted for all who send letters and not rows. The
+    # Far above chance for everybody who collaborates, and costs are counted for all who send messages and not rows. The
     # split is fixed, so this cannot fail by chance.
     assert vehicle["accuracy"].min() > 0.6
     assert (vehicle["worst tenth"] <= vehicle["accuracy"]).all()
     assert (parkinsons["worst tenth"] >= parkinsons["rmse"]).all()
-    letters = vehicle["method"].str.endswith("learned") | (vehicle["method"] == "pooling by gossip")
-    assert (vehicle["MB sent"] > 0).tolist() == letters.tolist()
+    messages = vehicle["method"].str.endswith("learned") | (vehicle["method"] == "pooling by gossip")
+    assert (vehicle["MB sent"] > 0).tolist() == messages.tolist()
     error = parkinsons.set_index("method")["rmse"]
     assert error["pooling"] < 0.25 < 0.5 * error["pooling, linear"]
     assert error["pooling, linear"] < error["pooling by gossip"] < 0.9 * error["local"]
@@ -149,7 +149,7 @@ def raced_by(race, name, rounds=10):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model", ["linear", pytest.param("network", marks=pytest.mark.slow)])
-def test_two_groups_that_are_opposed_need_two_models_or_ties_among_those_who_are_alike(small, model):
+def test_two_groups_that_are_opposed_need_two_models_or_edges_among_those_who_are_alike(small, model):
     task = opposed()
     race = Race.of(task, given(task), model)
     names = ("one for all", "FedAvg", "IFCA", "tied SGD, k-NN", *(["FedPer"] if model == "network" else []))
@@ -192,18 +192,18 @@ def test_what_is_held_out_are_rows_of_everybody_and_none_that_are_trained_on():
     )
 
 
-def test_bytes_are_those_of_the_letters_that_are_sent(small):
+def test_bytes_are_those_of_the_messages_that_are_sent(small):
     task = opposed(n=4)
     race = Race.of(task, given(task), "linear")
     shorter, longer = (trained(race, "D-PSGD", 0.1, 0.0, rounds=rounds, seed=0) for rounds in (2, 3))
     assert longer.theta.shape == (4, 4)
-    assert longer.bytes - shorter.bytes == letters_size(12, 12 * 4)  # four models to three neighbours each
+    assert longer.bytes - shorter.bytes == messages_size(12, 12 * 4)  # four models to three neighbours each
     server = trained(race, "FedAvg", 0.1, 0.0, rounds=3, seed=0)
-    assert server.letters == 4 + 2 * 3 * 4  # the server asks four clients, who answer and are asked anew, three times
+    assert server.messages == 4 + 2 * 3 * 4  # the server asks four clients, who answer and are asked anew, three times
     assert len(server.theta) == 5
     chosen = {"rate": 0.1, "value": 0.1, "rounds": 3}
     plain, nearest = (raced(race, name, chosen, 1)["bytes"] for name in ("tied SGD, given", "tied SGD, k-NN"))
-    assert nearest - plain == letters_size(12, 12 * 4)  # the same graph, once it is found: four models to three others
+    assert nearest - plain == messages_size(12, 12 * 4)  # the same graph, once it is found: four models to three others
 
 
 def test_models_of_a_run_are_those_of_the_agents_without_a_server():

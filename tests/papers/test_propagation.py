@@ -64,7 +64,7 @@ def test_the_task_is_what_the_paper_describes():
     np.testing.assert_allclose(weight, np.exp(-squares / (2 * 0.1**2)))
 
 
-def test_cutting_weak_ties_leaves_nobody_alone_and_models_as_they_were():
+def test_cutting_weak_edges_leaves_nobody_alone_and_models_as_they_were():
     alone = False
     for seed in range(20):
         far = ct.datasets.mean_estimation(n=40, noise=0.3, seed=seed, cut=0.5)
@@ -94,13 +94,13 @@ def test_error_refuses_models_of_another_shape():
 # -- large graphs ------------------------------------------------------------------------------------------------
 
 
-def random_ties(n, ties, rng):
-    """A graph with the given number of ties between random agents."""
-    i, j = rng.integers(n, size=(2, ties + ties // 50 + 100))
+def random_edges(n, edges, rng):
+    """A graph with the given number of edges between random agents."""
+    i, j = rng.integers(n, size=(2, edges + edges // 50 + 100))
     pairs = np.unique(np.minimum(i, j)[i != j] * n + np.maximum(i, j)[i != j])
-    pairs = rng.permutation(pairs)[:ties]
-    assert pairs.size == ties
-    return ct.Graph.from_edges(n, pairs // n, pairs % n, rng.uniform(0.1, 1.0, ties))
+    pairs = rng.permutation(pairs)[:edges]
+    assert pairs.size == edges
+    return ct.Graph.from_edges(n, pairs // n, pairs % n, rng.uniform(0.1, 1.0, edges))
 
 
 def closed_form(models, graph, confidence):
@@ -128,11 +128,11 @@ def drawn(n, p, rng):
 
 @pytest.mark.compiled
 @pytest.mark.parametrize("shape", ["random", "planar"])
-def test_fifty_thousand_ties_against_a_direct_solver(shape):
+def test_fifty_thousand_edges_against_a_direct_solver(shape):
     rng = np.random.default_rng(0)
     # Models travel slowly through a planar graph: that is where an iterative solver would stop too early.
     graph = (
-        random_ties(2000, 50_000, rng) if shape == "random" else ct.graphs.knn(rng.random((10_500, 2)), neighbours=8)
+        random_edges(2000, 50_000, rng) if shape == "random" else ct.graphs.knn(rng.random((10_500, 2)), neighbours=8)
     )
     assert 45_000 <= graph.n_edges <= 55_000
     models, confidence = drawn(graph.n, 5, rng)

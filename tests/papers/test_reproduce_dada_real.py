@@ -27,7 +27,7 @@ def test_one_boosted_model_for_all_is_near_the_optimum(monkeypatch):
     task = real._for_boosting(small_task(), "moons")
     assert task.train.p == 20
     problem = real._boosted(task, beta=5.0)
-    exact = ct.GlobalModel().models(problem)[0]
+    exact = ct.baselines.GlobalModel().models(problem)[0]
 
     def loss(theta):  # the log of the sum of the exponential losses of all rows, DADA (2)
         return np.log(np.exp(-task.train.y * (task.train.X @ theta)).sum())

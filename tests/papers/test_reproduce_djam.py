@@ -30,12 +30,12 @@ def test_errors_do_not_stop_at_1e_8(outcome):
     assert max(np.concatenate(column(outcome.rows, "last", rho=module.NONE, figure=True))) < 1e-9
 
 
-def test_stronger_ties_want_another_penalty(outcome):
+def test_stronger_edges_want_another_penalty(outcome):
     best = module._least(outcome.rows)
     assert best["sigma_ij ten times as large"][0] > best["as in the figure"][0]
 
 
-def test_the_best_penalty_is_asked_for_each_of_agents_ties_and_noise(outcome):
+def test_the_best_penalty_is_asked_for_each_of_agents_edges_and_noise(outcome):
     claims = {claim.what.rsplit(" in ", 1)[1]: claim for claim in outcome.claims if "best rho), over" in claim.what}
     assert list(claims) == list(module.VARIED)
     best = module._least(outcome.rows)
@@ -53,7 +53,7 @@ def test_trials_that_miss_a_goal_are_no_errors_and_no_success(outcome):
             row["took"][0][1] = None  # one trial, one goal
         if not row["figure"] and row["field"] == "10 agents":
             row["took"] = [[None, None] for _ in row["took"]]
-    first, second, *_, agents, ties, noise = judged(module.CLAIMS, module.numbers(rows))
+    first, second, *_, agents, edges, noise = judged(module.CLAIMS, module.numbers(rows))
     assert first == outcome.claims[0]
     assert second.verdict == "not reproduced"
     assert np.isfinite(second.ours)
@@ -61,7 +61,7 @@ def test_trials_that_miss_a_goal_are_no_errors_and_no_success(outcome):
     assert agents.verdict == "not reproduced"
     assert np.isnan(agents.ours)
     assert "too early" in agents.reason
-    assert [repr(ties), repr(noise)] == [repr(claim) for claim in outcome.claims[-2:]]  # the others are as they were
+    assert [repr(edges), repr(noise)] == [repr(claim) for claim in outcome.claims[-2:]]  # the others are as they were
     for row in rows:
         row["took"] = [[None, None] for _ in row["took"]]
     assert {claim.verdict for claim in judged(module.CLAIMS, module.numbers(rows))[:2]} == {"not reproduced"}

@@ -91,11 +91,11 @@ def test_figure_3_sizes_average_to_the_accuracy_of_all(rows):
         np.testing.assert_allclose(np.average(row["by_size"]["cl"], weights=count), row["cl"])
 
 
-def test_figure_4_ties_are_between_small_angles(rows):
+def test_figure_4_edges_are_between_small_angles(rows):
     for row in rows(4):
         assert abs(row["any"] - 90.0) < 15.0
         # A weight exp((cos phi - 1) / 0.1) is nearly normal in phi, with a deviation of sqrt(0.1) = 18 degrees, and so
-        # a mean absolute value of 14.5; ties end at 72 degrees.
+        # a mean absolute value of 14.5; edges end at 72 degrees.
         assert row["nearest"] < row["tied"] < 25.0
         assert row["untied"] > 72.0
 

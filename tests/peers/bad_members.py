@@ -9,9 +9,9 @@ Everything it sends is signed, and comes over its own connection.
 ``opposite``   lies: -10 times its model
 ``shift``      lies: its model, 10 times its own length off
 ``moderate``   lies: its model, one length off; spreads beside it are told to be small
-``flood``      sends each letter a hundred times, with new numbers
+``flood``      sends each message a hundred times, with new numbers
 ``replay``     sends each packet ten times, as it is
-``huge``       sends beside each letter one that is longer than any may be
+``huge``       sends beside each message one that is longer than any may be
 =============  =======================================================================================================
 """
 
@@ -34,7 +34,7 @@ CONDUCTS = (*LIES, "flood", "replay", "huge")
 
 
 def lie(conduct: str, text: np.ndarray, p: int) -> np.ndarray:
-    """What a liar says in place of the numbers of a letter, whose model comes first, and any spreads of it next."""
+    """What a liar says in place of the numbers of a message, whose model comes first, and any spreads of it next."""
     said, model = text.copy(), text[:p]
     size = max(float(np.linalg.norm(model)), 1.0)
     if conduct == "opposite":
@@ -53,18 +53,18 @@ class BadNode(Node):
 
     conduct = "opposite"
 
-    def _packets(self, now: float, letters: Iterable[Outgoing]) -> list[Send]:
-        letters = list(letters)
+    def _packets(self, now: float, messages: Iterable[Outgoing]) -> list[Send]:
+        messages = list(messages)
         if self.conduct in LIES:
-            letters = [one._replace(text=lie(self.conduct, one.text, self.work.p)) for one in letters]
-        out = super()._packets(now, letters)
+            messages = [one._replace(text=lie(self.conduct, one.text, self.work.p)) for one in messages]
+        out = super()._packets(now, messages)
         if self.conduct == "flood":
             for _ in range(99):
-                out += super()._packets(now, letters)
+                out += super()._packets(now, messages)
         elif self.conduct == "replay":
             out = [send for send in out for _ in range(10)]
         elif self.conduct == "huge" and out:
-            out.append(out[0]._replace(data=secrets.token_bytes(2 * self.charter.letter_bytes)))
+            out.append(out[0]._replace(data=secrets.token_bytes(2 * self.charter.message_bytes)))
         return out
 
 

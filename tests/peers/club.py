@@ -33,7 +33,7 @@ FIELDS = {
     "method": "cd",
     "ridge": 0.1,
     "max_rows": 50,
-    "letters_per_second": 1e6,
+    "messages_per_second": 1e6,
 }
 
 
@@ -43,20 +43,20 @@ def snapshot(folder):
 
 
 class Club:
-    """Folders of a steward and of some members, in a ring; :meth:`start` runs them."""
+    """Folders of an admin and of some members, in a ring; :meth:`start` runs them."""
 
     def __init__(self, folder, names=("ann", "bob", "cat"), **fields):
         self.root, self.group, self.names = folder, folder / "club", list(names)
         create(self.group, **FIELDS | fields)
         for k, name in enumerate(self.names):
-            enroll(self.group, folder / name, name, ties={self.names[k - 1]: 1.0} if k else {})
+            enroll(self.group, folder / name, name, edges={self.names[k - 1]: 1.0} if k else {})
         self.charter = load_group(self.group).charter
         self.exchange = Exchange(by_hand=True)
         self.now, self.days = 0.0, 0.0
         self.programs, self.logs = {}, {}
 
     def moment(self):
-        """Seconds since 1970, in this world."""
+        """Seconds since 1970, in these arrays."""
         return time.time() + self.now + 86400.0 * self.days
 
     @property
@@ -96,7 +96,7 @@ class Club:
         return node
 
     def amend(self, *names, **changes):
-        """The steward proposes another charter, and these members accept it: what the last of them is told."""
+        """The admin proposes another charter, and these members accept it: what the last of them is told."""
         amend(self.group, **changes)
         for name in names:
             update(self.root / name, self.group)

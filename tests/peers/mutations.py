@@ -5,23 +5,23 @@ import random
 
 def mutations(content, n, seed):
     """Changed, cut, repeated, nested."""
-    chance = random.Random(seed)
+    randomness = random.Random(seed)
     for _ in range(n):
         bad = bytearray(content)
-        for _ in range(chance.choice((1, 1, 2, 5, 20))):
-            a, b = sorted(chance.randrange(len(bad) + 1) for _ in range(2))
+        for _ in range(randomness.choice((1, 1, 2, 5, 20))):
+            a, b = sorted(randomness.randrange(len(bad) + 1) for _ in range(2))
             b = min(b, a + 40)
-            match chance.randrange(5):
+            match randomness.randrange(5):
                 case 0:
-                    bad[a:b] = chance.randbytes(b - a)
+                    bad[a:b] = randomness.randbytes(b - a)
                 case 1:
                     del bad[a:b]
                 case 2:
-                    bad[a:a] = bad[a:b] * chance.randrange(1, 4)
+                    bad[a:a] = bad[a:b] * randomness.randrange(1, 4)
                 case 3:
-                    bad[a:a] = chance.choice(
+                    bad[a:a] = randomness.choice(
                         (b"null", b"[[[", b"{", b'"', b"-1e999", b"\xff", b"1", b"\\ud800", b"\xdd\xff\xff")
                     )
                 case 4 if bad:
-                    bad[min(a, len(bad) - 1)] ^= 1 << chance.randrange(8)
+                    bad[min(a, len(bad) - 1)] ^= 1 << randomness.randrange(8)
         yield bytes(bad)

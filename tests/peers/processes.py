@@ -28,7 +28,7 @@ def free_port():
 def status(folder):
     """What a peer has written of itself; nothing yet if it has just begun."""
     path = folder / "status.json"
-    return json.loads(path.read_bytes()) if path.exists() else {"ties": [], "alarms": {}, "wakes": 0}
+    return json.loads(path.read_bytes()) if path.exists() else {"edges": [], "alerts": {}, "wakes": 0}
 
 
 class Processes:

@@ -1,4 +1,4 @@
-"""A few peers with their keys, rows and ties, in memory: what the tests of this folder are about."""
+"""A few peers with their keys, rows and edges, in memory: what the tests of this folder are about."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import deque
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from coterie.core.world import EVERYONE
+from coterie.core.arrays import EVERYONE
 from coterie.engines.wire import write_numbers
 from coterie.peers.group.charter import make_charter
 from coterie.peers.group.roster import Member, Roster, sign_roster
@@ -34,7 +34,7 @@ class MemoryStore:
 
 
 #: A ring with a chord.
-TIES = [(0, 1, 1.0), (1, 2, 0.5), (2, 3, 2.0), (0, 3, 0.7), (0, 2, 1.5)]
+EDGES = [(0, 1, 1.0), (1, 2, 0.5), (2, 3, 2.0), (0, 3, 0.7), (0, 2, 1.5)]
 
 BOOSTING = {
     "method": "boosting",
@@ -82,7 +82,7 @@ def public(number):
     return key_of(number).public_key().public_bytes_raw()
 
 
-STEWARD = 10_000
+ADMIN = 10_000
 
 
 def charter_of(**words):
@@ -97,9 +97,9 @@ def charter_of(**words):
         "objective": "personalized",
         "max_rows": 20,
         "radius": 100.0,
-        "letters_per_second": 1e6,
+        "messages_per_second": 1e6,
         "trim": 0.0,
-        "steward": public(STEWARD),
+        "admin": public(ADMIN),
     }
     if words.get("method", "").endswith("pooling"):
         given["objective"] = "pooling"
@@ -116,18 +116,18 @@ def rows_of(charter, sizes, seed=0):
 
 
 class SmallGroup:
-    """Members whose letters arrive at once, in the order in which they were sent.
+    """Members whose messages arrive at once, in the order in which they were sent.
 
     What was delivered is in ``mail``: (from, to, data). In place of words there may be a charter, with works.
     """
 
-    def __init__(self, words="cd", sizes=(4, 6, 3, 5), ties=TIES, seed=0, work=None, **more):
+    def __init__(self, words="cd", sizes=(4, 6, 3, 5), edges=EDGES, seed=0, work=None, **more):
         if work is None:
             words = charter_of(**(WORDS[words] if isinstance(words, str) else words) | more)
             self.X, self.y = rows_of(words, sizes, seed)
             work = [work_of(words, x, y) for x, y in zip(self.X, self.y, strict=True)]
         self.charter, self.method, self.work = words, method_of(words), work
-        self.ties, self.version, self.present = list(ties), 1, set(range(len(sizes)))
+        self.edges, self.version, self.present = list(edges), 1, set(range(len(sizes)))
         self.lists = []  # of members, one after the other
         self.signed = self.roster()
         self.stores = [MemoryStore() for _ in sizes]
@@ -139,13 +139,13 @@ class SmallGroup:
 
     def roster(self):
         members = [Member(f"m{i}", i, public(i)) for i in sorted(self.present)]
-        ties = [tie for tie in self.ties if set(tie[:2]) <= self.present]
-        last, new = self.lists[-1:], Roster(self.charter.run, self.version, members, ties)
+        edges = [edge for edge in self.edges if set(edge[:2]) <= self.present]
+        last, new = self.lists[-1:], Roster(self.charter.run, self.version, members, edges)
         self.lists.append(new.after(last[0]) if last and last[0].version < new.version else new)
-        return sign_roster(self.lists[-1], key_of(STEWARD))
+        return sign_roster(self.lists[-1], key_of(ADMIN))
 
     def change(self, *, add=(), drop=()):
-        """The steward signs another list of members."""
+        """The admin signs another list of members."""
         self.present = (self.present | set(add)) - set(drop)
         self.version += 1
         self.signed = self.roster()
@@ -173,7 +173,7 @@ class SmallGroup:
 
     def send(self, i, sends):
         for send in sends:
-            goals = self.nodes[i].ties if send.to == EVERYONE else [send.to]
+            goals = self.nodes[i].edges if send.to == EVERYONE else [send.to]
             self.queue.extend((i, j, send) for j in goals)
 
     def settle(self):
@@ -215,19 +215,19 @@ class SmallGroup:
         node = self.nodes.get(i)
         if node is not None:
             node.fresh.sequence += 1
-        boot, sequence = (1, 1) if node is None else (node.fresh.boot, node.fresh.sequence)
+        session, sequence = (1, 1) if node is None else (node.fresh.session, node.fresh.sequence)
         run = bytes.fromhex(self.charter.run)
-        given = {"version": VERSION, "run": run, "sender": i, "to": to, "boot": boot, "sequence": sequence}
+        given = {"version": VERSION, "run": run, "sender": i, "to": to, "session": session, "sequence": sequence}
         packet = Packet(**given | {"largest": 0} | fields, kind=kind, content=content)
         return write_packet(packet, key_of(i if sign is None else sign).sign)
 
     def offered(self, i, j, kind, text, **fields):
         """What comes of numbers that member i sends to j: the reason why they are refused, or None."""
         node = self.nodes[j]
-        before, taken = node.mail.gate.refused.copy(), node.mail.received["letters"]
+        before, taken = node.mail.gate.refused.copy(), node.mail.received["messages"]
         node.receive(self.now, i, self.packet(i, j, kind, write_numbers(np.asarray(text, float)), **fields))
         reasons = list(node.mail.gate.refused - before)
-        assert (node.mail.received["letters"] - taken) + len(reasons) == 1
+        assert (node.mail.received["messages"] - taken) + len(reasons) == 1
         return reasons[0] if reasons else None
 
     @property

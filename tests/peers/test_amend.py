@@ -1,4 +1,4 @@
-"""Another charter for the same group: proposed by the steward, accepted by each member, begun from what was learned."""
+"""Another charter for the same group: proposed by the admin, accepted by each member, begun from what was learned."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ from typed import said, typed
 
 from coterie.errors import DataError, ParameterError
 from coterie.peers.group import amendments
-from coterie.peers.group.bulletins import CHARTER, Bulletin, read_bulletin, sign_bulletin, signed_in
+from coterie.peers.group.announcements import CHARTER, Announcement, read_announcement, sign_announcement, signed_in
 from coterie.peers.group.charter import charter_in, make_charter
 from coterie.peers.group.groups import enroll, invite, join, load_group, membership, request
 from coterie.peers.group.identity import Identity
@@ -35,11 +35,11 @@ def club(tmp_path):
 
 
 def proposal(club, run=None):
-    signed = (club.group / f"bulletins/charter-{run or club.charter.run}").read_bytes()
-    return read_bulletin(signed, {club.charter.steward})
+    signed = (club.group / f"announcements/charter-{run or club.charter.run}").read_bytes()
+    return read_announcement(signed, {club.charter.admin})
 
 
-# -- the steward -------------------------------------------------------------------------------------------------------
+# -- the admin -------------------------------------------------------------------------------------------------------
 
 
 def test_a_new_run_of_the_same_members(club):
@@ -47,9 +47,9 @@ def test_a_new_run_of_the_same_members(club):
     new = amendments.amend(club.group, coupling=2.0, title="again")
     office = load_group(club.group)
     assert office.charter == new
-    assert (new.amends, new.steward, new.coupling) == (old.charter.run, old.charter.steward, 2.0)
+    assert (new.amends, new.admin, new.coupling) == (old.charter.run, old.charter.admin, 2.0)
     assert new.run != old.charter.run
-    for name in ("members", "ties", "relays", "addresses", "revoked"):
+    for name in ("members", "edges", "relays", "addresses", "revoked"):
         assert getattr(office.roster, name) == getattr(old.roster, name)
     assert (office.roster.run, office.roster.version, office.roster.history) == (new.run, 1, [])
     assert (office.register, office.ca) == (old.register, old.ca)
@@ -76,7 +76,7 @@ def test_there_and_back_is_another_run(club):
         ({"coupling": 1.0}, "nothing would change"),
         ({}, "nothing would change"),
         ({"coupling": -1.0}, "coupling"),
-        ({"steward": bytes(32)}, "'steward' cannot be changed"),
+        ({"admin": bytes(32)}, "'admin' cannot be changed"),
         ({"amends": None}, "'amends' cannot be changed"),
         ({"colour": 1}, "'colour' cannot be changed: choose from title"),
         ({"method": "nothing"}, "method='nothing' is not known"),
@@ -92,25 +92,25 @@ def test_what_cannot_be_a_charter_is_not_proposed(tmp_path, changes, words):
     assert snapshot(club.group) == before
 
 
-def test_what_no_letter_of_the_old_run_can_carry_is_refused(tmp_path):
-    club = Club(tmp_path, letter_bytes=1000)
+def test_what_no_message_of_the_old_run_can_carry_is_refused(tmp_path):
+    club = Club(tmp_path, message_bytes=1000)
     before = snapshot(club.group)
-    with pytest.raises(ParameterError, match=r"the new charter with its list of members takes \d+ bytes, and letters"):
-        amendments.amend(club.group, letter_bytes=400_000)
+    with pytest.raises(ParameterError, match=r"the new charter with its list of members takes \d+ bytes, and messages"):
+        amendments.amend(club.group, message_bytes=400_000)
     assert {path: content for path, content in snapshot(club.group).items() if "runs" not in path} == before
     assert load_group(club.group).charter == club.charter
 
 
-def test_letters_follow_the_rate_where_nobody_said_otherwise(tmp_path):
-    usual = {"letters_per_second": 50.0}
-    assert amendments.amend(Club(tmp_path / "a", ("ann",), **usual).group, rate=10.0).letters_per_second == 250.0
-    assert amendments.amend(Club(tmp_path / "b", ("ann",)).group, rate=10.0).letters_per_second == 1e6
+def test_messages_follow_the_rate_where_nobody_said_otherwise(tmp_path):
+    usual = {"messages_per_second": 50.0}
+    assert amendments.amend(Club(tmp_path / "a", ("ann",), **usual).group, rate=10.0).messages_per_second == 250.0
+    assert amendments.amend(Club(tmp_path / "b", ("ann",)).group, rate=10.0).messages_per_second == 1e6
 
 
 def test_changes_as_they_are_typed():
     charter = make_charter(
         features=["a", "b"], target="y", objective="personalized", method="cd", privacy={"epsilon": 1.0},
-        steward=bytes(32),
+        admin=bytes(32),
     )  # fmt: skip
     typed = ["coupling=2", "title=7", "features=a, b ,c", "center=0,1,2", "ridge=1/m", "intercept=false"]
     assert amendments.changes_of(charter, typed) == {
@@ -132,10 +132,10 @@ def test_changes_as_they_are_typed():
 
 
 def test_members_hear_of_it_accept_it_and_go_on_from_their_models(club):
-    """From the command of the steward to the letters of the new run."""
+    """From the command of the admin to the letters of the new run."""
     club.start().run(20.0)
     new = said("group", "amend", club.group, "--set", "coupling=4", "--set", "rate=2")["run"]
-    said("peer", "update", club.root / "ann", club.group / "bulletins")
+    said("peer", "update", club.root / "ann", club.group / "announcements")
     club.run_until(lambda: all(program.office.proposal for program in club.programs.values()))
     for name in club.names:
         shown = club.programs[name].office.proposal
@@ -163,8 +163,8 @@ def test_members_hear_of_it_accept_it_and_go_on_from_their_models(club):
         assert np.allclose(program.node.theta, models[name])
         assert program.node.wakes == 0
     club.run(20.0)
-    letters = [program.node.mail.received["letters"] for program in club.programs.values()]
-    assert min(letters) > 0
+    messages = [program.node.mail.received["messages"] for program in club.programs.values()]
+    assert min(messages) > 0
     assert not any(program.node.mail.gate.refused["run"] for program in club.programs.values())
     moved = [np.abs(program.node.theta - models[name]).max() for name, program in club.programs.items()]
     assert min(moved) > 1e-6  # towards another optimum
@@ -175,7 +175,7 @@ def test_without_a_proposal_and_with_another_run(club):
     with pytest.raises(DataError, match="no other charter has come to ann"):
         amendments.accept(ann)
     new = amendments.amend(club.group, coupling=2.0)
-    update(ann, club.group / "bulletins")
+    update(ann, club.group / "announcements")
     before = snapshot(ann)
     with pytest.raises(DataError, match=f"proposes run {new.run}, and not"):
         amendments.accept(ann, "0" * 32)
@@ -199,34 +199,36 @@ def test_several_amendments_are_accepted_at_once(club):
     assert amendments.proposed(held, last) is None
 
 
-def test_nobody_but_the_steward_amends(club):
+def test_nobody_but_the_admin_amends(club):
     eve = Identity.load(club.root / "bob").signing_key
     office = load_group(club.group)
     mine = msgspec.structs.replace(office.charter, coupling=9.0, amends=office.charter.run)
     body = msgspec.msgpack.encode(amendments.Amendment(mine, (club.group / "roster").read_bytes()))
-    forged = sign_bulletin(Bulletin(CHARTER, office.charter.run, 1, body), eve, 10**6, "it")
+    forged = sign_announcement(Announcement(CHARTER, office.charter.run, 1, body), eve, 10**6, "it")
     (club.root / "forged").write_bytes(forged)
     with pytest.raises(DataError):
         update(club.root / "ann", club.root / "forged")
     club.start("ann", "bob").run(2.0)
     node = club.programs["ann"].node
-    node.take_bulletins(club.now, [forged])
+    node.take_announcements(club.now, [forged])
     assert node.mail.gate.refused["signature"] == 1
     # One that was signed for another run is not one for this; and one with a list that nobody signed is none at all.
     amendments.amend(club.group, coupling=2.0)
     good = amendments.read_amendment(proposal(club))
     with pytest.raises(DataError, match="says that it follows run"):
-        amendments.read_amendment(Bulletin(CHARTER, "0" * 32, 1, msgspec.msgpack.encode(good)))
+        amendments.read_amendment(Announcement(CHARTER, "0" * 32, 1, msgspec.msgpack.encode(good)))
     with pytest.raises(DataError):
         amendments.read_amendment(
-            Bulletin(
+            Announcement(
                 CHARTER, club.charter.run, 1, msgspec.msgpack.encode(amendments.Amendment(good.charter, b"x" * 100))
             )
         )
-    stranger = make_charter(features=["a"], target="y", steward=bytes(32), amends=club.charter.run)
+    stranger = make_charter(features=["a"], target="y", admin=bytes(32), amends=club.charter.run)
     with pytest.raises(DataError):
         amendments.read_amendment(
-            Bulletin(CHARTER, club.charter.run, 1, msgspec.msgpack.encode(amendments.Amendment(stranger, good.roster)))
+            Announcement(
+                CHARTER, club.charter.run, 1, msgspec.msgpack.encode(amendments.Amendment(stranger, good.roster))
+            )
         )
 
 
@@ -234,7 +236,7 @@ def test_a_charter_that_cannot_be_read_is_a_trouble_and_no_more(club):
     office = load_group(club.group)
     post(office, CHARTER, club.charter.run, b"nonsense", "it")
     club.start("ann")
-    club.programs["ann"].node.take_bulletins(club.now, signed_in(club.group / "bulletins"))
+    club.programs["ann"].node.take_announcements(club.now, signed_in(club.group / "announcements"))
     club.run(3.0)
     assert club.programs["ann"].office.proposal is None
     assert [event for event in club.events("ann") if "cannot be read" in event.get("what", "")]
@@ -244,7 +246,7 @@ def test_a_charter_that_cannot_be_read_is_a_trouble_and_no_more(club):
 
 def test_one_that_this_version_cannot_make_is_not_accepted(club, monkeypatch):
     amendments.amend(club.group, coupling=2.0)
-    update(club.root / "ann", club.group / "bulletins")
+    update(club.root / "ann", club.group / "announcements")
     before = snapshot(club.root / "ann")
 
     def refuse(charter):
@@ -261,7 +263,7 @@ def test_who_is_not_in_the_new_list_cannot_accept(club):
 
     remove(club.group, "ann")
     amendments.amend(club.group, coupling=2.0)
-    update(club.root / "ann", club.group / "bulletins")
+    update(club.root / "ann", club.group / "announcements")
     with pytest.raises(DataError, match="leaves 'ann' out"):
         amendments.accept(club.root / "ann")
 
@@ -270,7 +272,7 @@ def test_a_running_peer_notices_and_begins_again(club):
     club.start("ann").run(3.0)
     amendments.amend(club.group, coupling=2.0)
     with only_one(club.root / "ann"):  # as a process does
-        update(club.root / "ann", club.group / "bulletins")
+        update(club.root / "ann", club.group / "announcements")
         assert amendments.accept(club.root / "ann").running
         assert amendments.waits(club.root / "ann")
         assert membership(club.root / "ann").charter == club.charter  # nothing is taken from under it
@@ -291,7 +293,7 @@ def test_a_crash_on_the_way_is_made_good(tmp_path, monkeypatch):
     (club.root / "ann/state").write_bytes(b"the old state")
     old_ledger = (club.root / "ann/ledger").read_bytes()
     new = amendments.amend(club.group, coupling=2.0)
-    update(club.root / "ann", club.group / "bulletins")
+    update(club.root / "ann", club.group / "announcements")
 
     def crash(act):
         def acting(*given, **named):
@@ -378,7 +380,7 @@ def test_pooling_keeps_what_it_knows_of_the_population(tmp_path, method):
         assert np.array_equal(now.theta, before[name].theta)
         assert np.array_equal(now.shared[:, :-1], before[name].shared[:, :-1])  # the last one is room for a number
         assert now.shared.any()
-        assert not any(part.any() for part in program.node.peer.tie)  # nothing between neighbours
+        assert not any(part.any() for part in program.node.peer.edge)  # nothing between neighbours
     club.run(10.0)
     club.stop()
     other = {"gossip-pooling": "resilient-pooling", "resilient-pooling": "gossip-pooling"}[method]
@@ -391,7 +393,7 @@ def test_pooling_keeps_what_it_knows_of_the_population(tmp_path, method):
 
 
 def charters(old, new, **both):
-    given = {"target": "y", "objective": "personalized", "method": "cd", "steward": bytes(32)} | both
+    given = {"target": "y", "objective": "personalized", "method": "cd", "admin": bytes(32)} | both
     return make_charter(**given | old), make_charter(**given | new)
 
 
@@ -465,14 +467,14 @@ def test_a_model_beyond_the_new_radius_is_not_used(club):
 
 
 def test_one_that_was_away_is_told_by_those_that_have_moved_on(club):
-    """All that they can hand to one of another run is what they have for visitors."""
+    """All that they can hand to one of another run is what they have for non-members."""
     club.amend("ann", "bob", coupling=2.0)
     club.start("ann").start("cat")
     ann, cat = (club.programs[name].node for name in ("ann", "cat"))
     kept = []
     club.programs["ann"].transport.keep_roster = kept.append
     club.run(2.0)
-    assert kept == [ann.group.for_visitors]
+    assert kept == [ann.group.for_non_members]
     before = cat.mail.gate.refused.copy()
     club.programs["cat"]._receive(club.now, NOBODY, kept[0])
     club.run(3.0)
@@ -482,7 +484,7 @@ def test_one_that_was_away_is_told_by_those_that_have_moved_on(club):
     assert amendments.accept(club.root / "cat").charter == ann.charter
 
 
-def test_over_tls_members_of_another_run_are_visitors(authority, closing):
+def test_over_tls_members_of_another_run_are_non_members(authority, closing):
     """Although each is a member in the list of the other."""
     contacts = [contact_of(name, free_endpoint()) for name in ("ann", "bob")]
     came = {"ann": [], "bob": []}
@@ -494,7 +496,7 @@ def test_over_tls_members_of_another_run_are_visitors(authority, closing):
             )
         )  # fmt: skip
         transport.keep_roster(f"what {contact.name} has".encode())
-        transport.open(lambda owner, data: pytest.fail("a letter"), came[contact.name].append)
+        transport.open(lambda owner, data: pytest.fail("a message"), came[contact.name].append)
         transport.link(contacts)
     assert eventually(lambda: b"what bob has" in came["ann"] and b"what ann has" in came["bob"])
 
@@ -503,7 +505,7 @@ def test_newcomers_of_the_new_run_know_how_it_came_about(club, tmp_path):
     """So that they can tell others, too."""
     club.amend(*club.names, coupling=2.0)
     club.start()
-    enroll(club.group, tmp_path / "dan", "dan", ties={"cat": 1.0})
+    enroll(club.group, tmp_path / "dan", "dan", edges={"cat": 1.0})
     club.start("dan")
     club.run_until(lambda: (CHARTER, club.charter.run) in club.programs["dan"].node.group.board.held)
 
@@ -535,7 +537,7 @@ def test_what_was_carried_out_is_not_carried_out_again(tmp_path):
     club = Club(tmp_path, ("bob", "ann"))
     amendments.amend(club.group, privacy={"epsilon": 1.0, "wakes_per_agent": 5}, confidence="public")
     ann = club.root / "ann"
-    update(ann, club.group / "bulletins")
+    update(ann, club.group / "announcements")
     with only_one(ann):  # it is running
         amendments.accept(ann)
     mark = (ann / "accepted").read_bytes()

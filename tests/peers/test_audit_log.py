@@ -67,10 +67,10 @@ def test_a_line_that_a_crash_has_torn_stays_and_is_named(log, cut):
     content = log.path.read_bytes()
     log.path.write_bytes(content[:-cut])
     assert read_audit(log.path).broken is None
-    log("start", boot=7)
+    log("start", session=7)
     found = read_audit(log.path)
     assert found.broken is None
-    assert found.entries[-1].fields["boot"] == 7
+    assert found.entries[-1].fields["session"] == 7
     events = [entry.event for entry in found.entries]
     if cut == 1:  # only the end of the line was missing
         assert (found.torn, events) == (0, ["members"] * 5 + ["start"])
@@ -133,7 +133,7 @@ def test_what_happens_to_a_peer_is_written_down(tmp_path):
     node.mute(group.now, {1})
     program._status = {"served": "together"}
     chronicle.look()
-    program._status = {"served": "alone", "ties": [{"name": "m3", "influence": 0.9}, {"name": "m1", "influence": 0.1}]}
+    program._status = {"served": "alone", "edges": [{"name": "m3", "influence": 0.9}, {"name": "m1", "influence": 0.1}]}
     chronicle.look()
     node.mute(group.now, ())
     chronicle.stop("it was told to")

@@ -7,18 +7,18 @@ import copy
 import numpy as np
 import pytest
 
-from chaos import FAULTS, TASKS, Chaos, Weather, demands, faults, world
+from chaos import FAULTS, TASKS, Chaos, Weather, demands, faults
 from coterie.errors import ContractError, ParameterError
 from coterie.peers.node import node
 from coterie.peers.node.freshness import Freshness
 from coterie.peers.node.membership import Members
 from coterie.peers.wire import gate
-from coterie.peers.wire.gate import REASONS, check_letter
+from coterie.peers.wire.gate import REASONS, check_message
 
 pytestmark = pytest.mark.plain
 
 
-#: Few of them: letters of a learned graph, and of one that publishes, are many.
+#: Few of them: messages of a learned graph, and of one that publishes, are many.
 PEERS = {"published": 3}
 SEEDS = {"learned": (5,), "published": (2,)}
 #: And some that take longer, of as many peers as are drawn.
@@ -39,7 +39,7 @@ def test_seeds_pass(task, seed, peers):
     report = Chaos(seed, task, peers, faults=()).run()
     assert (report.seed, report.task, report.faults) == (seed, task, ())
     assert set(report.refused) <= set(REASONS)
-    assert report.letters > 100
+    assert report.messages > 100
     assert np.isnan(report.gap) or report.gap <= TASKS[task].accuracy
 
 
@@ -73,7 +73,7 @@ def test_every_fault_in_any_task(fault, seed):
 @pytest.mark.slow
 @pytest.mark.parametrize(("task", "seed"), [("trimmed", 7), ("trimmed djam", 7), ("pooled", 7)])
 def test_honest_members_among_liars(task, seed, monkeypatch):
-    monkeypatch.setattr(world, "LIARS_SECONDS", 40.0)
+    monkeypatch.setattr(arrays, "LIARS_SECONDS", 40.0)
     chaos = Chaos(seed, task, faults=("liars",))
     assert len(chaos.liars) == chaos.n // 5
     assert chaos.run().faults == ("liars",)
@@ -82,8 +82,8 @@ def test_honest_members_among_liars(task, seed, monkeypatch):
 @pytest.mark.slow
 def test_without_trimming_liars_would_be_noticed(monkeypatch):
     """The same members without their defence: the demand is one that can fail."""
-    monkeypatch.setattr(world, "LIARS_SECONDS", 40.0)
-    monkeypatch.setattr(world, "PRIVATE_SECONDS", 40.0)
+    monkeypatch.setattr(arrays, "LIARS_SECONDS", 40.0)
+    monkeypatch.setattr(arrays, "PRIVATE_SECONDS", 40.0)
     monkeypatch.setitem(TASKS, "trimmed djam", TASKS["djam"]._replace(accuracy=np.inf, resists=True))
     monkeypatch.setattr(faults.Liars, "LIES", ("opposite", "far"))
     with pytest.raises(ContractError, match="among liars"):
@@ -113,7 +113,7 @@ def test_many_peers():
     """Too many to wait for their optimum: what must hold always, holds for a while."""
     many = Chaos(2, "djam", peers=120)
     many.advance(3.0)
-    assert many.letters > 1000
+    assert many.messages > 1000
     assert many.crashes > 0
     assert sum(here is not None for here in many.nodes) > 60
 
@@ -141,7 +141,7 @@ def after_init(monkeypatch, change):
 
 
 class Forgetful(dict):
-    """Numbers of letters that nobody remembers: the boots alone."""
+    """Numbers of messages that nobody remembers: the sessions alone."""
 
     def get(self, key, default=None):
         last = super().get(key, default)
@@ -173,9 +173,9 @@ def no_signature(monkeypatch):
     monkeypatch.setattr(gate, "is_signed", lambda *_: True)
 
 
-def same_boot(monkeypatch):
+def same_session(monkeypatch):
     def change(peer):
-        peer.fresh.boot = 7
+        peer.fresh.session = 7
 
     after_init(monkeypatch, change)
 
@@ -188,16 +188,16 @@ def no_replay_check(monkeypatch):
 
 
 def no_state(monkeypatch):
-    monkeypatch.setattr(node, "restored", lambda peer, arrays: (peer.world, peer.own, peer.tie))
+    monkeypatch.setattr(node, "restored", lambda peer, arrays: (peer.arrays, peer.own, peer.edge))
 
 
 def no_norm_check(monkeypatch):
     def lenient(contents, *rest):
         boundless = copy.copy(contents)
         boundless.bounds = contents.bounds._replace(radius=float("inf"))
-        return check_letter(boundless, *rest)
+        return check_message(boundless, *rest)
 
-    monkeypatch.setattr(node, "check_letter", lenient)
+    monkeypatch.setattr(node, "check_message", lenient)
 
 
 def no_greeting(monkeypatch):
@@ -217,36 +217,36 @@ def no_farewell(monkeypatch):
     monkeypatch.setattr(Members, "take", silent)
 
 
-def no_alarm(monkeypatch):
+def no_alert(monkeypatch):
     """Two lists of members, and nobody says so."""
     monkeypatch.setattr(Members, "_is_new_fork", lambda self, *_: False)
 
 
 def no_limit(monkeypatch):
-    """As many letters as anybody likes."""
+    """As many messages as anybody likes."""
     monkeypatch.setattr("coterie.peers.wire.limits.Bucket.take", lambda self, now: True)
 
 
 @pytest.mark.parametrize(
     ("plant", "task", "fault", "complaint"),
     [
-        (same_boot, "cd", None, "uses boot|sends number"),
+        (same_session, "cd", None, "uses session|sends number"),
         (no_replay_check, "cd", None, "twice"),
         (no_state, "cd", None, "does not go on from"),
-        (no_norm_check, "cd", None, "hostile letter"),
-        (no_signature, "cd", None, "hostile letter|stays"),
+        (no_norm_check, "cd", None, "hostile message"),
+        (no_signature, "cd", None, "hostile message|stays"),
         (no_proof, "cd", None, "twice"),
         (same_question, "cd", None, "twice"),
         (no_greeting, "private", None, "has not heard"),
         (no_farewell, "cd", "removal", "'removal' is not over"),
-        (no_alarm, "cd", "fork", "says nothing of the fork"),
+        (no_alert, "cd", "fork", "says nothing of the fork"),
         (no_limit, "cd", "floods", "'floods' is not over"),
     ],
 )
 def test_a_planted_mistake_is_found(plant, task, fault, complaint, monkeypatch):
     plant(monkeypatch)
     # no need to wait for the optimum
-    monkeypatch.setattr(world, "RECOVERY_SECONDS", 280.0 if fault == "fork" else 40.0)
+    monkeypatch.setattr(arrays, "RECOVERY_SECONDS", 280.0 if fault == "fork" else 40.0)
     monkeypatch.setitem(TASKS, "cd", TASKS["cd"]._replace(accuracy=10.0))
     if plant in (no_norm_check, no_proof, same_question, no_signature):  # which takes an adversary some patience
         monkeypatch.setattr(Weather, "draw", lambda rng: Weather(0.0, 0.3, 0.0, 0.2, 0.0, 0.5, 40.0, 0.0))

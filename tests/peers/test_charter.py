@@ -28,14 +28,14 @@ from coterie.peers.group.identity import new_signing_key, public_bytes
 from coterie.peers.model.tables import check_charter, problem_of
 from coterie.peers.model.work import check_parts, loss_of, method_of
 
-STEWARD = new_signing_key()
+ADMIN = new_signing_key()
 BASE = {
     "title": "Illness",
     "features": ["age", "weight"],
     "target": "ill",
     "labels": ["no", "yes"],
     "objective": "personalized",
-    "steward": public_bytes(STEWARD),
+    "admin": public_bytes(ADMIN),
 }
 
 
@@ -68,9 +68,9 @@ OTHER = {
     "privacy": {"epsilon": 1.0},
     "radius": 1e4,
     "rate": 2.0,
-    "letter_bytes": 100_000,
-    "letters_per_second": 51.0,
-    "steward": bytes(32),
+    "message_bytes": 100_000,
+    "messages_per_second": 51.0,
+    "admin": bytes(32),
     "amends": "0" * 32,
 }
 
@@ -95,7 +95,7 @@ def test_the_run_changes_with_every_field():
 
 
 def test_the_run_of_a_charter_without_a_network_is_what_it_was_before_there_were_any():
-    given = make_charter(features=["a", "b"], target="y", labels=["n", "y"], steward=bytes(32))
+    given = make_charter(features=["a", "b"], target="y", labels=["n", "y"], admin=bytes(32))
     assert given.run == "adbc517e7c8d81b6f5ab5e292a189fc4"
 
 
@@ -165,9 +165,9 @@ PARTS = ("learned", "privacy")
         *(("privacy", bad) for bad in ({"mechanism": "exponential"}, {"wakes_per_agent": 0}, {"max_rows": 1.5}, 1.0)),
         *(("radius", bad) for bad in (0.0, -1.0, float("inf"), float("nan"))),
         *(("rate", bad) for bad in (0.0, -1.0, float("inf"))),
-        *(("letter_bytes", bad) for bad in (999, 1_000_001, 2e5, "many")),
-        *(("letters_per_second", bad) for bad in (0.0, float("nan"))),
-        *(("steward", bad) for bad in (b"", bytes(31), "x" * 32, None)),
+        *(("message_bytes", bad) for bad in (999, 1_000_001, 2e5, "many")),
+        *(("messages_per_second", bad) for bad in (0.0, float("nan"))),
+        *(("admin", bad) for bad in (b"", bytes(31), "x" * 32, None)),
         *(("format", bad) for bad in (0, 2, "1")),
     ],
 )
@@ -210,8 +210,8 @@ def test_what_does_not_go_together():
     charter(objective="boosting", method="boosting", loss="logistic", privacy={"mechanism": "exponential"})
     with pytest.raises(ParameterError, match="labels"):
         charter(labels=None, loss="logistic")
-    with pytest.raises(ParameterError, match="letter_bytes=1000"):
-        check_charter(charter(features=[f"x{k}" for k in range(200)], letter_bytes=1000))
+    with pytest.raises(ParameterError, match="message_bytes=1000"):
+        check_charter(charter(features=[f"x{k}" for k in range(200)], message_bytes=1000))
     with pytest.raises(DataError, match="surprise"):
         read_charter(charter_json(charter()).replace(b'"title"', b'"surprise": 1, "title"'))
 
@@ -221,7 +221,7 @@ def test_every_method_of_the_public_list_can_be_named(name):
     network = {"network": {"hidden": 3}} if name in TRAINING else {}
     words = {"method": name, "objective": usual_objective(name, False), "trim": 0.0, "intercept": True} | network
     if METHODS[name].jobs and not network:
-        with pytest.raises(ParameterError, match=r"lost letters.*peers run tied-sgd, local-sgd, dpsgd"):
+        with pytest.raises(ParameterError, match=r"lost messages.*peers run tied-sgd, local-sgd, dpsgd"):
             charter(**words)
         return
     agreed = charter(**words)
@@ -249,10 +249,10 @@ def test_defaults_fit_the_method():
     """The same in Python and on the command line."""
 
     def usual(**given):
-        fields = {"features": ["x"], "target": "y", "steward": bytes(32)}
+        fields = {"features": ["x"], "target": "y", "admin": bytes(32)}
         agreed = make_charter(**fields, **given)
         check_charter(agreed)
-        return agreed.objective, agreed.loss, agreed.letters_per_second
+        return agreed.objective, agreed.loss, agreed.messages_per_second
 
     classes = {"labels": ["no", "yes"]}
     assert usual(**classes) == ("pooling", "logistic", 50.0)

@@ -30,10 +30,10 @@ def created(folder, *options):
 
 def test_defaults_are_those_of_python(tmp_path):
     made = created(tmp_path / "group", *CLASSES)
-    assert made == make_charter(features=["x0", "x1", "x2"], target="y", labels=["-1", "1"], steward=made.steward)
+    assert made == make_charter(features=["x0", "x1", "x2"], target="y", labels=["-1", "1"], admin=made.admin)
     learned = created(tmp_path / "learned", *CLASSES, "--learn", "--epsilon", "1")
     again = {"learned": {}, "privacy": {"epsilon": 1.0}}
-    python = make_charter(features=["x0"], target="y", labels=["-1", "1"], steward=made.steward, **again)
+    python = make_charter(features=["x0"], target="y", labels=["-1", "1"], admin=made.admin, **again)
     assert repr(method_of(learned)) == repr(method_of(python))
 
 
@@ -117,19 +117,19 @@ def test_a_private_target_without_units_is_warned_of(tmp_path):
 
 
 def test_a_group_comes_about(tmp_path):
-    """Create, ask, invite, join, tie, remove and update, as typed."""
+    """Create, ask, invite, join, edge, remove and update, as typed."""
     group, ann, bob = tmp_path / "club", tmp_path / "ann", tmp_path / "bob"
     run = said("group", "create", group, *CLASSES)["run"]
     for folder, port in ((ann, 7447), (bob, 7448)):
         said("peer", "init", folder, "--listen", f"127.0.0.1:{port}")
     said("group", "invite", group, ann / "ann.request")
-    said("group", "invite", group, bob / "bob.request", "--tie", "ann:0.5")
+    said("group", "invite", group, bob / "bob.request", "--edge", "ann:0.5")
     assert said("group", "join", ann, ann / "ann.invitation", "--run", run)["members"] == 1
     assert said("group", "join", bob, bob / "bob.invitation") == {"run": run, "name": "bob", "members": 2}
     assert said("peer", "update", ann, group / "roster") == {"version": 3}
-    assert said("group", "show", ann)["ties"] == said("group", "show", group)["ties"] == [[0, 1, 0.5]]
-    assert said("group", "tie", group, "ann", "bob", "--weight", "2")["ties"] == [[0, 1, 2.0]]
-    eve = said("peer", "init", tmp_path / "eve", "--group", group, "--tie", "bob")
+    assert said("group", "show", ann)["edges"] == said("group", "show", group)["edges"] == [[0, 1, 0.5]]
+    assert said("group", "edge", group, "ann", "bob", "--weight", "2")["edges"] == [[0, 1, 2.0]]
+    eve = said("peer", "init", tmp_path / "eve", "--group", group, "--edge", "bob")
     assert eve == {"name": "eve", "run": run}
     assert said("group", "remove", group, "bob") == {"version": 6, "members": ["ann", "eve"]}
     assert isinstance(read_charter((tmp_path / "eve/charter.json").read_bytes()), Charter)

@@ -19,9 +19,9 @@ from tls_people import contact_of, eventually, public_of, seed_of, tls_context, 
 
 from coterie.peers.group import identity
 from coterie.peers.group.signed import signer
-from coterie.peers.transport.channel import LETTER
+from coterie.peers.transport.channel import MESSAGE
 from coterie.peers.transport.front import source_of
-from coterie.peers.transport.proofs import KNOCK, LONGEST, Knocks, length, write_knock
+from coterie.peers.transport.proofs import LONGEST, PREAUTH, Preauths, length, write_preauth
 from coterie.peers.wire.limits import Limits
 
 #: Another address of this machine, and the one where the honest are.
@@ -80,7 +80,7 @@ NOISE = {
     "idle": b"",
     "garbage": bytes(range(128, 256)),
     "half": client_hello(),
-    "knocks": bytes([KNOCK, 90]) + bytes(90),
+    "preauths": bytes([PREAUTH, 90]) + bytes(90),
 }
 
 
@@ -99,7 +99,7 @@ def descriptors():
     [
         ("idle", None),
         *(pytest.param(kind, None, marks=pytest.mark.slow) for kind in ("garbage", "half")),
-        *(pytest.param(kind, False, marks=pytest.mark.slow) for kind in ("half", "knocks")),
+        *(pytest.param(kind, False, marks=pytest.mark.slow) for kind in ("half", "preauths")),
     ],
 )
 def test_a_newcomer_is_let_in_while_strangers_elsewhere_crowd_the_door(
@@ -112,7 +112,7 @@ def test_a_newcomer_is_let_in_while_strangers_elsewhere_crowd_the_door(
     noise = crowd(p.ann.contact.endpoint, ELSEWHERE, kind)
     assert eventually(lambda: noise.made > 300)
     before, sent = len(p.ann.came), 0
-    newcomer = closing(transport_of(authority, cat, p.contacts, seed=None))  # it does not even knock
+    newcomer = closing(transport_of(authority, cat, p.contacts, seed=None))  # it does not even pre-authentication
     newcomer.open(lambda owner, payload: None)
     newcomer.link([p.ann.contact])
     began = time.monotonic()
@@ -157,50 +157,50 @@ def test_who_is_besieged_dials_out(people, crowd):
     assert eventually(lambda: p.ann.transport.alive() == {1} and p.bob.transport.alive() == {0}, patience=5)
 
 
-# -- knocks -----------------------------------------------------------------------------------------------------------
+# -- pre-authentications -----------------------------------------------------------------------------------------------------------
 
 
-def knocks_of(*names):
-    knocks = Knocks("ann")
-    knocks.admit({name: public_of(seed_of(name)) for name in names})
-    return knocks
+def preauths_of(*names):
+    preauths = Preauths("ann")
+    preauths.admit({name: public_of(seed_of(name)) for name in names})
+    return preauths
 
 
-def test_a_knock_is_good_once_for_one_and_from_one():
+def test_a_preauth_is_good_once_for_one_and_from_one():
     sign = signer(seed_of("bob"))
-    knock = write_knock("bob", "ann", sign)
-    assert len(knock) == length(knock) <= LONGEST
-    knocks = knocks_of("bob", "eve")
-    assert knocks.claimed(knock) == "bob"
-    assert knocks.check("bob", knock)
-    assert knocks.claimed(knock) is None  # it was overheard
-    assert knocks.claimed(write_knock("bob", "ann", sign)) == "bob"
-    for false in (write_knock("bob", "cat", sign), write_knock("bob", "ann", signer(seed_of("eve")))):
-        assert knocks.claimed(false) == "bob"
-        assert not knocks.check("bob", false)
-    assert knocks.claimed(write_knock("dan", "ann", sign)) is None
-    assert knocks.claimed(bytes([KNOCK, 3]) + b"abc") is None
+    preauth = write_preauth("bob", "ann", sign)
+    assert len(preauth) == length(preauth) <= LONGEST
+    preauths = preauths_of("bob", "eve")
+    assert preauths.claimed(preauth) == "bob"
+    assert preauths.check("bob", preauth)
+    assert preauths.claimed(preauth) is None  # it was overheard
+    assert preauths.claimed(write_preauth("bob", "ann", sign)) == "bob"
+    for false in (write_preauth("bob", "cat", sign), write_preauth("bob", "ann", signer(seed_of("eve")))):
+        assert preauths.claimed(false) == "bob"
+        assert not preauths.check("bob", false)
+    assert preauths.claimed(write_preauth("dan", "ann", sign)) is None
+    assert preauths.claimed(bytes([PREAUTH, 3]) + b"abc") is None
 
 
-def test_a_knock_of_another_day_is_none(monkeypatch):
-    knock = write_knock("bob", "ann", signer(seed_of("bob")))
+def test_a_preauth_of_another_day_is_none(monkeypatch):
+    preauth = write_preauth("bob", "ann", signer(seed_of("bob")))
     now = time.time()
     for away in (-7200.0, 7200.0):
         monkeypatch.setattr(time, "time", lambda away=away: now + away)
-        assert knocks_of("bob").claimed(knock) is None
+        assert preauths_of("bob").claimed(preauth) is None
 
 
-def test_false_knocks_are_hung_up_on_and_old_ones_open_nothing(people, bare, authority):
+def test_false_preauths_are_hung_up_on_and_old_ones_open_nothing(people, bare, authority):
     p = people("ann", "bob", linked=False)
     p.bob.transport.close()
-    false = write_knock("bob", "ann", signer(seed_of("eve")))
+    false = write_preauth("bob", "ann", signer(seed_of("eve")))
     with pytest.raises((ssl.SSLError, OSError)):
         bare(p.ann.contact.endpoint, authority.credentials("bob"), say=false)
-    assert "a false knock" in p.ann.transport.strangers()[HERE]
-    good = write_knock("bob", "ann", signer(seed_of("bob")))
-    for _ in range(2):  # the second time, like anybody who does not knock
+    assert "a false pre-authentication" in p.ann.transport.strangers()[HERE]
+    good = write_preauth("bob", "ann", signer(seed_of("bob")))
+    for _ in range(2):  # the second time, like anybody who does not pre-authentication
         client = bare(p.ann.contact.endpoint, authority.credentials("bob"), say=good)
-        client.send(LETTER, b"x")
+        client.send(MESSAGE, b"x")
     assert eventually(lambda: len(p.ann.came) == 2)
 
 
@@ -251,7 +251,7 @@ def test_those_go_first_that_say_nothing(people, closing):
 def test_nobody_has_long_nor_much_before_a_name(people, closing):
     p = people("ann", ann={"limits": Limits(handshake=0.5)})
     endpoint = p.ann.contact.endpoint
-    slow = [closing(connect(endpoint, say)) for say in (b"", NOISE["half"], NOISE["half"][:20], bytes([KNOCK]))]
+    slow = [closing(connect(endpoint, say)) for say in (b"", NOISE["half"], NOISE["half"][:20], bytes([PREAUTH]))]
     assert not any(hung_up(one) for one in slow)
     assert eventually(lambda: all(hung_up(one) for one in slow), patience=3)
     assert p.ann.transport.strangers()[HERE] == {"too slow": 4}

@@ -1,4 +1,4 @@
-"""What a letter must pass: every reason to refuse one, in its order, and nothing that should pass is held up."""
+"""What a message must pass: every reason to refuse one, in its order, and nothing that should pass is held up."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from small_group import SmallGroup, key_of, public
 
 import coterie
 import coterie as ct
-from coterie.core.letters import MAX_COUNT, MAX_LOSS, Bounds, Contents
+from coterie.core.arrays import EVERYONE, send
+from coterie.core.messages import MAX_COUNT, MAX_LOSS, Bounds, Contents
 from coterie.core.methods.admm import MAX_RHO
-from coterie.core.world import EVERYONE, send
 from coterie.core.wrap.learned import ANSWER, ANSWER_LENGTH, ASK, OFFSET, WEIGHT
 from coterie.core.wrap.sampling import SHUFFLE, SHUFFLED
 from coterie.engines.wire import write_numbers
 from coterie.peers.node.freshness import ASK_BURST, ASK_RATE, DOUBLED_LASTS, PATIENCE
 from coterie.peers.node.node import LEAVES
 from coterie.peers.wire import packet as wire
-from coterie.peers.wire.gate import BURST, REASONS, Gate, Refused, check_letter
+from coterie.peers.wire.gate import BURST, REASONS, Gate, Refused, check_message
 from coterie.peers.wire.limits import Bucket
 
 pytestmark = pytest.mark.plain
@@ -32,21 +32,21 @@ LONGEST, MOST_ROWS = 500, 20
 
 
 def gate_of(rate=1e6):
-    """The gate of member 0, who has heard letter 5 of Ann's first boot."""
+    """The gate of member 0, who has heard message 5 of Ann's first session."""
     gate = Gate(RUN, ME, LONGEST, rate, MOST_ROWS)
     gate.admit({i: public(i) for i in (ME, ANN, BOB)})
-    gate.prove(gate.check(0.0, ANN, signed(boot=1, sequence=5)))
+    gate.prove(gate.check(0.0, ANN, signed(session=1, sequence=5)))
     return gate
 
 
 def signed(sign=ANN, **other):
-    fields = {"version": wire.VERSION, "run": RUN, "sender": ANN, "to": ME, "boot": 1, "sequence": 6}
+    fields = {"version": wire.VERSION, "run": RUN, "sender": ANN, "to": ME, "session": 1, "sequence": 6}
     return wire.write_packet(
         wire.Packet(**fields | {"largest": 0, "kind": 0, "content": b""} | other), key_of(sign).sign
     )
 
 
-#: What makes Ann's sixth letter a bad one, in the order in which it is looked at.
+#: What makes Ann's sixth message a bad one, in the order in which it is looked at.
 FAULTS = {
     "stranger": {"owner": STRANGER},
     "size": {"content": bytes(LONGEST)},
@@ -60,10 +60,10 @@ FAULTS = {
 }
 
 
-def reason_of(gate, letter, owner=ANN, now=0.0):
+def reason_of(gate, message, owner=ANN, now=0.0):
     refused = None
     try:
-        gate.check(now, owner, letter)
+        gate.check(now, owner, message)
     except Refused as refusal:
         refused = refusal
     assert refused is None or (refused.reason in REASONS and str(refused).startswith(refused.reason))
@@ -79,19 +79,19 @@ def faulty(*faults):
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_each_fault_has_its_reason(fault):
-    owner, letter = faulty(fault)
-    assert reason_of(gate_of(), letter, owner) == fault
+    owner, message = faulty(fault)
+    assert reason_of(gate_of(), message, owner) == fault
 
 
 @pytest.mark.parametrize(("first", "second"), list(itertools.combinations(FAULTS, 2)))
 def test_cheap_things_are_looked_at_first(first, second):
-    """In particular, no signature is verified of a letter that is refused anyway."""
-    owner, letter = faulty(first, second)
-    assert reason_of(gate_of(), letter, owner) == first
+    """In particular, no signature is verified of a message that is refused anyway."""
+    owner, message = faulty(first, second)
+    assert reason_of(gate_of(), message, owner) == first
 
 
-def test_what_is_a_letter():
-    for good in ({}, {"to": EVERYONE}, {"boot": 2, "sequence": 1}, {"largest": MOST_ROWS}, {"kind": wire.HELLO}):
+def test_what_is_a_message():
+    for good in ({}, {"to": EVERYONE}, {"session": 2, "sequence": 1}, {"largest": MOST_ROWS}, {"kind": wire.HELLO}):
         assert reason_of(gate_of(), signed(**good)) is None
     text = signed()[64:]
     assert reason_of(gate_of(), key_of(ANN).sign(text) + text) == "signature"  # it was signed for another use
@@ -118,38 +118,38 @@ def test_the_order_of_numbers():
         ((2**53 - 1, 2**53 - 1), True),
         ((1, 9), True),
     ]:
-        letter = signed(boot=place[0], sequence=place[1])
-        assert reason_of(gate, letter) == (None if passes else "replay"), place
+        message = signed(session=place[0], sequence=place[1])
+        assert reason_of(gate, message) == (None if passes else "replay"), place
     assert reason_of(gate, signed(sender=BOB, sign=BOB, sequence=1), BOB) is None  # each sender for itself
-    assert (gate.boot_of(ANN), gate.boot_of(BOB), gate.boot_of(STRANGER)) == (1, None, None)
+    assert (gate.session_of(ANN), gate.session_of(BOB), gate.session_of(STRANGER)) == (1, None, None)
 
 
-def test_the_boot_that_has_proved_itself_counts():
+def test_the_session_that_has_proved_itself_counts():
     gate = gate_of()
-    packet = gate.check(0.0, ANN, signed(boot=9, sequence=40))
+    packet = gate.check(0.0, ANN, signed(session=9, sequence=40))
     gate.prove(packet)
-    assert gate.boot_of(ANN) == 9
-    assert reason_of(gate, signed(boot=9, sequence=40)) == "replay"
-    assert reason_of(gate, signed(boot=9, sequence=50)) is None
+    assert gate.session_of(ANN) == 9
+    assert reason_of(gate, signed(session=9, sequence=40)) == "replay"
+    assert reason_of(gate, signed(session=9, sequence=50)) is None
     gate.prove(packet)  # once more, and late: numbers do not go back
-    assert reason_of(gate, signed(boot=9, sequence=45)) == "replay"
-    gate.prove(gate.check(0.0, ANN, signed(boot=3, sequence=1)))  # boots need not grow
-    assert reason_of(gate, signed(boot=3, sequence=1)) == "replay"
-    assert reason_of(gate, signed(boot=3, sequence=2)) is None
+    assert reason_of(gate, signed(session=9, sequence=45)) == "replay"
+    gate.prove(gate.check(0.0, ANN, signed(session=3, sequence=1)))  # sessions need not grow
+    assert reason_of(gate, signed(session=3, sequence=1)) == "replay"
+    assert reason_of(gate, signed(session=3, sequence=2)) is None
 
 
-def test_a_forged_letter_does_not_count():
+def test_a_forged_message_does_not_count():
     """Or somebody could send the greatest number of all in Ann's name, and she would never be heard again."""
     gate = gate_of()
     assert reason_of(gate, signed(sequence=2**53 - 1, sign=BOB)) == "signature"
     assert reason_of(gate, signed()) is None
 
 
-def test_a_signed_letter_counts_whatever_it_holds():
+def test_a_signed_message_counts_whatever_it_holds():
     gate = gate_of()
-    letter = signed(largest=MOST_ROWS + 1)
-    assert reason_of(gate, letter) == "rows"
-    assert reason_of(gate, letter) == "replay"
+    message = signed(largest=MOST_ROWS + 1)
+    assert reason_of(gate, message) == "rows"
+    assert reason_of(gate, message) == "replay"
 
 
 def test_impersonation():
@@ -157,7 +157,7 @@ def test_impersonation():
     assert reason_of(gate, signed(sign=BOB)) == "signature"  # a member's key, but not hers
     assert reason_of(gate, signed(sign=77)) == "signature"  # nobody's
     assert reason_of(gate, signed(sender=ANN, sign=BOB), owner=BOB) == "sender"  # Bob, under her name
-    assert reason_of(gate, signed(), owner=BOB) == "sender"  # her own letter, by his key
+    assert reason_of(gate, signed(), owner=BOB) == "sender"  # her own message, by his key
     assert reason_of(gate, signed(sender=ME, sign=ME), owner=ME) == "stranger"  # my own, coming back
     gate.admit({ME: public(ME), ANN: public(77), BOB: public(BOB)})  # she has a new key now
     assert reason_of(gate, signed(sequence=9)) == "signature"
@@ -184,8 +184,8 @@ def test_a_flood_is_held_up_and_others_are_not():
     assert passed <= BURST * rate + 2.0 * rate + 1
     assert passed >= BURST * rate
     for k in range(20):
-        letter = signed(sender=BOB, sign=BOB, sequence=k + 1)
-        assert reason_of(gate, letter, BOB, now=k / rate) is None
+        message = signed(sender=BOB, sign=BOB, sequence=k + 1)
+        assert reason_of(gate, message, BOB, now=k / rate) is None
     assert reason_of(gate, signed(sequence=number + 1), now=60.0) is None  # and when it is over, it is over
     for _ in range(1000):
         reason_of(gate, b"not even a letter", now=60.0)
@@ -197,7 +197,7 @@ def test_a_clock_that_goes_back_fills_no_bucket():
     assert [bucket.take(now) for now in (10.0, 10.0, 10.0, 5.0, 5.5, 6.0)] == [True, True, False, False, False, True]
 
 
-# -- what is in a letter -----------------------------------------------------------------------------------------------
+# -- what is in a message -----------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -262,14 +262,14 @@ def test_admm_sends_four_vectors_and_a_penalty(groups):
 @pytest.mark.parametrize("rho", [0.0, -1.0, 1e13])
 def test_the_penalty_of_models_of_one_number(rho):
     """With p = 1 the penalty must not be taken for a fifth model."""
-    contents = Contents(ct.CollaborativeADMM().letters, Bounds(1, radius=1e14))
+    contents = Contents(ct.CollaborativeADMM().messages, Bounds(1, radius=1e14))
 
     def packet(penalty):
         return wire.read_packet(signed(kind=1, content=write_numbers(np.array([1.0, 2.0, 3.0, 4.0, penalty]))))[0]
 
-    assert check_letter(contents, {0, 1}, packet(1.0)).tolist() == [1.0, 2.0, 3.0, 4.0, 1.0]
+    assert check_message(contents, {0, 1}, packet(1.0)).tolist() == [1.0, 2.0, 3.0, 4.0, 1.0]
     with pytest.raises(Refused, match=r"range: from \d+: a number of kind 1 is out of its range$"):  # and no numbers
-        check_letter(contents, {0, 1}, packet(rho))
+        check_message(contents, {0, 1}, packet(rho))
 
 
 def test_boosting_sends_pairs(groups):
@@ -286,11 +286,11 @@ def test_boosting_sends_pairs(groups):
         assert group.offered(1, 0, 0, text) == reason, text
 
 
-def test_what_learned_ties_are_sent(groups):
+def test_what_learned_edges_are_sent(groups):
     group = groups("learned")
     max_weight = group.method.rule.max_weight
-    tie = [1.0, 4.0, 2.0]  # weight, stamp, squared distance
-    asked, answered = [*tie, 1.0], [*tie, 1.0, 3.0, 0.5]  # and the round; and degree and loss
+    edge = [1.0, 4.0, 2.0]  # weight, stamp, squared distance
+    asked, answered = [*edge, 1.0], [*edge, 1.0, 3.0, 0.5]  # and the round; and degree and loss
     assert len(answered) == ANSWER_LENGTH
     model = [1.0, 2.0, 3.0]
     bad = [
@@ -298,7 +298,7 @@ def test_what_learned_ties_are_sent(groups):
         (1, -1.0), (1, MAX_COUNT), (1, 1e300),
         (2, -1.0),
     ]  # fmt: skip
-    for kind, text in ((ASK, asked), (ANSWER, answered + model), (WEIGHT, tie)):
+    for kind, text in ((ASK, asked), (ANSWER, answered + model), (WEIGHT, edge)):
         assert group.offered(1, 0, kind, text) is None
         for place, value in bad:
             wrong = list(text)
@@ -308,7 +308,7 @@ def test_what_learned_ties_are_sent(groups):
         heavy[0], heavy[1] = max_weight, MAX_COUNT - 1.0
         assert group.offered(3, 2, kind, heavy) is None
     for degree, loss in ((-3.0, 0.5), (3.0, -0.5), (3.0, 2.0 * MAX_LOSS)):
-        assert group.offered(1, 0, ANSWER, [*tie, 1.0, degree, loss, *model]) == "range"
+        assert group.offered(1, 0, ANSWER, [*edge, 1.0, degree, loss, *model]) == "range"
     assert group.offered(1, 0, ANSWER, [*answered, 99.0, 99.0, 0.0]) == "norm"
     assert group.offered(1, 0, ANSWER, answered) == "shape"
     assert group.offered(1, 0, OFFSET, model) is None
@@ -328,9 +328,9 @@ def test_what_learned_ties_are_sent(groups):
 class Chatty(ct.CoordinateDescent):
     """A method that cannot stand a zero, and answers before it fails."""
 
-    def receive(self, data, me, ties, letter, outbox):
-        if letter.text[0] == 0.0:
-            send(outbox, letter.sender, 0, letter.text)
+    def receive(self, data, me, edges, message, outbox):
+        if message.text[0] == 0.0:
+            send(outbox, message.sender, 0, message.text)
             raise ZeroDivisionError
 
 
@@ -342,7 +342,7 @@ def test_a_method_that_raises_is_not_the_end_and_what_it_had_posted_is_not_sent(
     assert group.offered(1, 0, 0, [0.0, 7.0, 7.0]) == "method"
     assert np.array_equal(group.nodes[0].theta, before)
     assert group.offered(1, 0, 0, [1.0, 0.0, 0.0]) is None
-    assert {letter.text[1] for letter in group.nodes[0].peer.wake()} == {group.nodes[0].theta[1]}
+    assert {message.text[1] for message in group.nodes[0].peer.wake()} == {group.nodes[0].theta[1]}
 
 
 def test_nobody_claims_more_rows_than_there_may_be():
@@ -358,10 +358,10 @@ def test_nobody_claims_more_rows_than_there_may_be():
 
 
 def taken(group, node, i, data):
-    """Whether a letter reaches the method, and if not, why not."""
-    before, letters = node.mail.gate.refused.copy(), node.mail.received["letters"] + node.mail.received["notices"]
+    """Whether a message reaches the method, and if not, why not."""
+    before, messages = node.mail.gate.refused.copy(), node.mail.received["messages"] + node.mail.received["notices"]
     sends = node.receive(group.now, i, data)
-    if node.mail.received["letters"] + node.mail.received["notices"] > letters:
+    if node.mail.received["messages"] + node.mail.received["notices"] > messages:
         return None, sends
     return next(iter(node.mail.gate.refused - before)), sends
 
@@ -382,15 +382,15 @@ def test_a_replay_after_a_restart():
 
     node = group.nodes[0] = group.make(0)
     hellos = node.open(group.now)
-    for letter in (kept, forgotten, forgotten):
-        assert taken(group, node, 1, letter)[0] == "unproven"
+    for message in (kept, forgotten, forgotten):
+        assert taken(group, node, 1, message)[0] == "unproven"
     group.send(0, hellos)
     group.settle()
     assert node.fresh.proven == {1, 2, 3}
     assert taken(group, node, 1, forgotten)[0] == "replay"
     assert taken(group, node, 1, kept)[0] == "replay"
     assert taken(group, node, 1, model(group, 1, 0, 9.0))[0] is None
-    assert 8.0 not in node.peer.tie.copy
+    assert 8.0 not in node.peer.edge.copy
 
 
 def question(node, to):
@@ -408,7 +408,7 @@ def test_an_old_answer_proves_nothing():
     group.crash(0)
     node = group.nodes[0] = group.make(0)
     node.open(group.now)
-    assert taken(group, node, 1, old)[0] == "unproven"  # it is not the answer to the question of this boot
+    assert taken(group, node, 1, old)[0] == "unproven"  # it is not the answer to the question of this session
     assert node.fresh.proven == set()
     assert taken(group, node, 1, model(group, 1, 0, 7.0))[0] == "unproven"
     assert wire.read_packet(asked.data)[0].kind == wire.HELLO
@@ -430,44 +430,44 @@ def test_nobody_answers_for_another():
 
 
 def test_a_question_is_answered_once():
-    """Or the answer of an old boot, kept back, could bring it back, and all its letters with it."""
+    """Or the answer of an old session, kept back, could bring it back, and all its messages with it."""
     group = SmallGroup().start()
-    node, old_boot = group.nodes[0], group.nodes[1].fresh.boot
+    node, old_session = group.nodes[0], group.nodes[1].fresh.session
     group.now += 10.0
     node._question(1)
     late = group.packet(1, 0, wire.WELCOME, wire.write_hello(question(node, 1), 1))
-    letters = [model(group, 1, 0, float(k)) for k in range(3)]
-    for letter in letters:
-        assert taken(group, node, 1, letter)[0] is None
+    messages = [model(group, 1, 0, float(k)) for k in range(3)]
+    for message in messages:
+        assert taken(group, node, 1, message)[0] is None
     group.crash(1)
     group.start(1)
-    assert node.mail.gate.boot_of(1) == group.nodes[1].fresh.boot != old_boot
+    assert node.mail.gate.session_of(1) == group.nodes[1].fresh.session != old_session
     assert taken(group, node, 1, late)[0] == "unproven"
-    assert node.mail.gate.boot_of(1) == group.nodes[1].fresh.boot
-    for letter in letters:
-        assert taken(group, node, 1, letter)[0] == "unproven"
+    assert node.mail.gate.session_of(1) == group.nodes[1].fresh.session
+    for message in messages:
+        assert taken(group, node, 1, message)[0] == "unproven"
     # The same where its sender has left meanwhile.
     group.now += 100.0
     node._question(1)
     late = group.packet(1, 0, wire.WELCOME, wire.write_hello(question(node, 1), 1))
-    letter = model(group, 1, 0, 9.0)
-    assert taken(group, node, 1, letter)[0] is None
+    message = model(group, 1, 0, 9.0)
+    assert taken(group, node, 1, message)[0] is None
     assert taken(group, node, 1, group.packet(1, EVERYONE, wire.BYE, LEAVES))[0] is None
     assert taken(group, node, 1, late)[0] in ("unproven", "replay")
     assert 1 not in node.fresh.proven
-    assert taken(group, node, 1, letter)[0] in ("unproven", "replay")
+    assert taken(group, node, 1, message)[0] in ("unproven", "replay")
 
 
-def test_letters_of_other_boots_make_no_storm():
-    """Somebody who replays what another boot sent makes a peer ask, but not for each of them."""
+def test_messages_of_other_sessions_make_no_storm():
+    """Somebody who replays what another session sent makes a peer ask, but not for each of them."""
     group = SmallGroup().start()
     old = [model(group, 1, 0, 1.0) for _ in range(300)]
     group.crash(1)
     group.start(1)
     node, before = group.nodes[0], group.nodes[0].mail.sent["packets"]
-    for k, letter in enumerate(old):
+    for k, message in enumerate(old):
         group.now += 0.01
-        assert taken(group, node, 1, letter)[0] == "unproven"
+        assert taken(group, node, 1, message)[0] == "unproven"
         if k % 10 == 0 and node.next_time <= group.now:
             group.send(0, [send for send in node._say_hello(group.now) if send.to == 1])
             group.settle()
@@ -488,7 +488,7 @@ def test_an_unproven_sender_is_asked():
 
 @pytest.mark.parametrize("clock", [0.0, 2 * 365.25 * 86400.0, -1e9])
 def test_neither_a_lost_state_nor_a_wrong_clock_mutes_a_peer(clock):
-    """Boots need not grow: a peer that starts anew is heard as soon as it has answered."""
+    """Sessions need not grow: a peer that starts anew is heard as soon as it has answered."""
     group = SmallGroup().start()
     for k in range(3):
         group.crash(1)
@@ -497,37 +497,37 @@ def test_neither_a_lost_state_nor_a_wrong_clock_mutes_a_peer(clock):
         group.settle()
         assert group.offered(1, 0, 0, np.ones(3)) is None
         assert group.offered(0, 1, 0, np.ones(3)) is None
-        assert group.nodes[0].mail.gate.last[public(1)] == (node.fresh.boot, node.fresh.sequence)
-    assert group.nodes[0].trouble == {}
+        assert group.nodes[0].mail.gate.last[public(1)] == (node.fresh.session, node.fresh.sequence)
+    assert group.nodes[0].errors == {}
 
 
 def test_a_goodbye_cannot_be_replayed():
     group = SmallGroup().start()
     bye = group.packet(1, EVERYONE, wire.BYE, LEAVES)
     assert taken(group, group.nodes[0], 1, bye)[0] is None
-    assert 1 not in group.nodes[0].ties
+    assert 1 not in group.nodes[0].edges
     group.crash(1)
     group.start(1)  # it has thought better of it
-    assert 1 in group.nodes[0].ties
+    assert 1 in group.nodes[0].edges
     assert taken(group, group.nodes[0], 1, bye)[0] == "unproven"
-    assert 1 in group.nodes[0].ties
+    assert 1 in group.nodes[0].edges
 
 
 def test_a_goodbye_is_believed_of_who_is_there():
-    """An old one that was forgotten in a crash, or never heard, takes no tie away."""
+    """An old one that was forgotten in a crash, or never heard, takes no edge away."""
     group = SmallGroup().start()
     bye = group.packet(1, EVERYONE, wire.BYE, LEAVES)
     group.crash(0)
     node = group.nodes[0] = group.make(0)
     hellos = node.open(group.now)
     assert taken(group, node, 1, bye)[0] == "unproven"
-    assert 1 in node.ties
+    assert 1 in node.edges
     group.send(0, hellos)
     group.settle()
     assert taken(group, node, 1, group.packet(1, EVERYONE, wire.BYE, LEAVES))[0] is None
-    assert 1 not in node.ties
+    assert 1 not in node.edges
     group.crash(0)
-    assert 1 not in group.make(0).ties  # at once on disk
+    assert 1 not in group.make(0).edges  # at once on disk
 
 
 # -- two of one --------------------------------------------------------------------------------------------------------
@@ -539,27 +539,27 @@ def test_two_processes_with_one_identity_are_told():
     group = SmallGroup().start()
     first, twin = group.nodes[1], group.make(1, store=type(group.stores[1])())
     twin._random = np.random.default_rng(99).bytes
-    assert first.fresh.boot != twin.fresh.boot
+    assert first.fresh.session != twin.fresh.session
     told = []
     group.nodes[1] = twin
     group.send(1, twin.open(group.now))
     group.settle()
-    assert group.nodes[0].trouble["duplicate"] == 0  # it may have been started again
+    assert group.nodes[0].errors["duplicate"] == 0  # it may have been started again
     for k in range(6):
         group.now += 10.0
         group.nodes[1] = first if k % 2 == 0 else twin
         group.send(1, [group.nodes[1]._question(j) for j in (0, 2)])
         group.settle()
-        told.append(group.nodes[1].trouble.alarms.get("duplicate", ""))
-    assert group.nodes[0].trouble["duplicate"] >= 3
-    assert "two processes run with the identity of m1" in group.nodes[0].trouble.alarms["duplicate"]
+        told.append(group.nodes[1].errors.alerts.get("duplicate", ""))
+    assert group.nodes[0].errors["duplicate"] >= 3
+    assert "two processes run with the identity of m1" in group.nodes[0].errors.alerts["duplicate"]
     assert all("another process runs with this identity" in text for text in told[2:])
     for node in (first, twin):
-        assert f"{first.fresh.boot:x}" in node.trouble.alarms["duplicate"]
-        assert f"{twin.fresh.boot:x}" in node.trouble.alarms["duplicate"]
+        assert f"{first.fresh.session:x}" in node.errors.alerts["duplicate"]
+        assert f"{twin.fresh.session:x}" in node.errors.alerts["duplicate"]
     group.crash(1)
     group.run(DOUBLED_LASTS + 100.0)  # and when it is over, it is over
-    assert "duplicate" not in group.nodes[0].trouble.alarms
+    assert "duplicate" not in group.nodes[0].errors.alerts
 
 
 def test_a_peer_that_restarts_often_is_no_duplicate():
@@ -568,19 +568,26 @@ def test_a_peer_that_restarts_often_is_no_duplicate():
         group.crash(1)
         group.run(1.0)
         group.start(1)
-    assert all(not node.trouble["duplicate"] for node in group.nodes.values())
+    assert all(not node.errors["duplicate"] for node in group.nodes.values())
 
 
 def test_what_a_notice_of_two_must_be():
     group = SmallGroup().start()
     node = group.nodes[0]
-    for content in (b"", b"x", wire.write_duplicate(node.fresh.boot, node.fresh.boot), wire.write_duplicate(7, 8)):
+    for content in (
+        b"",
+        b"x",
+        wire.write_duplicate(node.fresh.session, node.fresh.session),
+        wire.write_duplicate(7, 8),
+    ):
         node.receive(group.now, 1, group.packet(1, 0, wire.DUPLICATE, content))
-        assert "duplicate" not in node.trouble.alarms
-    node.receive(group.now, 1, group.packet(1, 0, wire.DUPLICATE, wire.write_duplicate(7, node.fresh.boot), boot=4))
-    assert "duplicate" not in node.trouble.alarms  # of a boot that has not proved itself
-    node.receive(group.now, 1, group.packet(1, 0, wire.DUPLICATE, wire.write_duplicate(7, node.fresh.boot)))
-    assert "says m1" in node.trouble.alarms["duplicate"]
+        assert "duplicate" not in node.errors.alerts
+    node.receive(
+        group.now, 1, group.packet(1, 0, wire.DUPLICATE, wire.write_duplicate(7, node.fresh.session), session=4)
+    )
+    assert "duplicate" not in node.errors.alerts  # of a session that has not proved itself
+    node.receive(group.now, 1, group.packet(1, 0, wire.DUPLICATE, wire.write_duplicate(7, node.fresh.session)))
+    assert "says m1" in node.errors.alerts["duplicate"]
 
 
 # -- nothing in the package makes objects of bytes ---------------------------------------------------------------------

@@ -20,13 +20,13 @@ from mutations import mutations
 from coterie import errors
 from coterie.errors import DataError, FileError, IdentityError, ParameterError, RemovedError, SignatureError
 from coterie.peers.group import groups, identity, roster
+from coterie.peers.group.admins import appoint, ask_as_admin, hand_over, take_office
 from coterie.peers.group.charter import charter_json
 from coterie.peers.group.groups import create, invite, join, load_group, membership, refresh, remove, request, update
 from coterie.peers.group.groups import enroll as enroll_one
 from coterie.peers.group.identity import Identity, certificate_pem, make_ca, make_csr, new_signing_key, public_bytes
 from coterie.peers.group.records import encoded, to_json
 from coterie.peers.group.roster import Relay, Roster, compared, described, lists_in, read_roster, sign_roster
-from coterie.peers.group.stewards import appoint, ask_as_steward, hand_over, take_office
 
 FIELDS = {"title": "test", "features": ["x"], "target": "y", "labels": ["no", "yes"], "objective": "personalized"}
 
@@ -42,9 +42,9 @@ def asked(folder, name, listen="127.0.0.1:7447"):
     return request(Identity.make(folder, name, listen).folder)
 
 
-def enroll(group, folder, name, listen=None, ties=None):
+def enroll(group, folder, name, listen=None, edges=None):
     """All steps by way of files, as between two machines."""
-    return join(folder, invite(group, asked(folder, name, listen), ties))
+    return join(folder, invite(group, asked(folder, name, listen), edges))
 
 
 def resealed(path, way, signer, **changes):
@@ -65,7 +65,7 @@ def test_three_members_and_a_relay(tmp_path, group):
     assert [one.me.address for one in (ann, bob, eve)] == [0, 1, 2]
     assert hub.me == Relay("hub", "192.0.2.1:7447")
     assert [one.roster.version for one in (ann, bob, hub, eve)] == [2, 3, 4, 5]
-    assert eve.roster.ties == [(0, 1, 0.5), (0, 2, 2.0), (1, 2, 1.0)]
+    assert eve.roster.edges == [(0, 1, 0.5), (0, 2, 2.0), (1, 2, 1.0)]
     assert eve.me.key == Identity.load(tmp_path / "eve").public
     assert len({one.charter.run for one in (ann, bob, hub, eve)}) == 1
     assert 820 < (ann.expires - datetime.now(UTC)).days < 826
@@ -84,14 +84,14 @@ def test_many_join_at_once_on_one_machine(tmp_path, group):
     bob, eve = groups.enroll_all(group, new, durable=False)
     assert [one.me.address for one in (bob, eve)] == [1, 2]
     assert bob.roster == eve.roster == load_group(group).roster == refresh(tmp_path / "ann", group / "roster")
-    assert (eve.roster.version, eve.roster.ties) == (3, [(0, 1, 0.5), (0, 2, 1.0), (1, 2, 2.0)])
+    assert (eve.roster.version, eve.roster.edges) == (3, [(0, 1, 0.5), (0, 2, 1.0), (1, 2, 2.0)])
     assert (bob.me.endpoint, eve.me.endpoint) == ("127.0.0.1:7448", None)
     assert membership(tmp_path / "eve").me.key == Identity.load(tmp_path / "eve").public
-    assert enroll_one(group, tmp_path / "dan", "dan", ties={"eve": 1.0}).me.address == 3
+    assert enroll_one(group, tmp_path / "dan", "dan", edges={"eve": 1.0}).me.address == 3
     before = snapshot(group)
     for bad in (
         groups.Newcomer(tmp_path / "bob2", "bob"),
-        groups.Newcomer(tmp_path / "joe", "joe", ties={"nobody": 1.0}),
+        groups.Newcomer(tmp_path / "joe", "joe", edges={"nobody": 1.0}),
     ):
         with pytest.raises(DataError):
             groups.enroll_all(group, [bad])
@@ -99,13 +99,13 @@ def test_many_join_at_once_on_one_machine(tmp_path, group):
 
 
 def test_a_charter_that_cannot_be_run_is_not_joined(tmp_path, group):
-    """The steward signs what it likes; a peer makes every part of it before it agrees."""
+    """The admin signs what it likes; a peer makes every part of it before it agrees."""
     path, office = asked(tmp_path / "ann", "ann"), load_group(group)
     for changes in ({"method": "sgd"}, {"loss": "logit"}, {"privacy": {"epsilon": -1.0}}, {"learned": {"kapa": 1}}):
         (group / "roster").write_bytes(b"")
         charter = msgspec.structs.replace(office.charter, **changes)
         (group / "charter.json").write_bytes(to_json(charter))
-        (group / "roster").write_bytes(sign_roster(Roster(charter.run, 1), office.steward))
+        (group / "roster").write_bytes(sign_roster(Roster(charter.run, 1), office.admin))
         with pytest.raises(DataError, match=r"the charter in the invitation .* cannot be used"):
             join(tmp_path / "ann", invite(group, path))
         assert not (tmp_path / "ann/roster").exists()
@@ -115,7 +115,7 @@ def test_the_files_of_the_contract(tmp_path, group):
     enroll(group, tmp_path / "ann", "ann")
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in group.iterdir()}
     public = dict.fromkeys(("ca.crt", "charter.json", "group.json", "roster"), 0o644)
-    assert modes == public | {"ca.key": 0o600, "steward.key": 0o600}
+    assert modes == public | {"ca.key": 0o600, "admin.key": 0o600}
     assert {path.name for path in (tmp_path / "ann").iterdir()} == {
         *("identity.json", "sign.key", "tls.key", "tls.crt", "ca.crt", "charter.json", "roster"),
         *("ann.request", "ann.invitation"),
@@ -154,7 +154,7 @@ def test_nothing_secret_leaves_its_folder(tmp_path, group):
 
 def test_inviting_again_renews(tmp_path, group):
     ann = enroll(group, tmp_path / "ann", "ann", "127.0.0.1:7447")
-    enroll(group, tmp_path / "bob", "bob", ties={"ann": 1.0})
+    enroll(group, tmp_path / "bob", "bob", edges={"ann": 1.0})
     before = (tmp_path / "ann/tls.crt").read_bytes()
     ann.identity.move("192.0.2.7:7447")
     with pytest.raises(DataError, match="not good for 192"):
@@ -169,7 +169,7 @@ def test_inviting_again_renews(tmp_path, group):
 
 def test_a_lost_key_means_a_new_address(tmp_path, group):
     enroll(group, tmp_path / "ann", "ann")
-    enroll(group, tmp_path / "bob", "bob", ties={"ann": 0.5})
+    enroll(group, tmp_path / "bob", "bob", edges={"ann": 0.5})
     new = asked(tmp_path / "ann2", "ann")
     before = snapshot(group)
     with pytest.raises(DataError, match=r"taken.*--replace"):
@@ -184,9 +184,9 @@ def test_a_lost_key_means_a_new_address(tmp_path, group):
 
 def test_addresses_are_never_used_again(tmp_path, group):
     enroll(group, tmp_path / "ann", "ann")
-    enroll(group, tmp_path / "bob", "bob", ties={"ann": 1.0})
+    enroll(group, tmp_path / "bob", "bob", edges={"ann": 1.0})
     left = remove(group, "bob")
-    assert (left.version, [one.name for one in left.members], left.ties) == (4, ["ann"], [])
+    assert (left.version, [one.name for one in left.members], left.edges) == (4, ["ann"], [])
     assert enroll(group, tmp_path / "eve", "eve").me.address == 2
     # Also for one that comes back.
     assert join(tmp_path / "bob", invite(group, request(tmp_path / "bob"))).me.address == 3
@@ -208,18 +208,18 @@ def test_one_that_is_removed_learns_of_it(tmp_path, group):
     assert join(tmp_path / "ann", invite(group, request(tmp_path / "ann"))).me.address == 1
 
 
-def test_ties(tmp_path, group):
+def test_edges(tmp_path, group):
     for name in ("ann", "bob"):
         enroll(group, tmp_path / name, name)
-    assert groups.tie(group, "bob", "ann", 0.25).ties == [(0, 1, 0.25)]
-    assert load_group(group).roster.ties == [(0, 1, 0.25)]
-    assert groups.tie(group, "bob", "ann", 0).ties == []
+    assert groups.edge(group, "bob", "ann", 0.25).edges == [(0, 1, 0.25)]
+    assert load_group(group).roster.edges == [(0, 1, 0.25)]
+    assert groups.edge(group, "bob", "ann", 0).edges == []
     for wrong in (-1.0, float("nan"), float("inf"), "much"):
         with pytest.raises(ParameterError, match="weight"):
-            groups.tie(group, "ann", "bob", wrong)
+            groups.edge(group, "ann", "bob", wrong)
     for wrong in ({"nobody": 1.0}, {"ann": -1.0}, {"eve": 1.0}):
         with pytest.raises((DataError, ParameterError)):
-            enroll(group, tmp_path / f"eve{random.random()}", "eve", ties=wrong)
+            enroll(group, tmp_path / f"eve{random.random()}", "eve", edges=wrong)
     assert len(load_group(group).roster.members) == 2
 
 
@@ -318,7 +318,7 @@ def test_one_key_one_name(tmp_path, group):
 
 @pytest.fixture
 def invited(tmp_path, group):
-    """Ann has asked, been invited, and not joined: her identity, the invitation, the steward's key."""
+    """Ann has asked, been invited, and not joined: her identity, the invitation, the admin's key."""
     path = invite(group, asked(tmp_path / "ann", "ann"))
     return Identity.load(tmp_path / "ann"), path, load_group(group)
 
@@ -350,12 +350,12 @@ def test_swapped_certificates_and_keys_are_refused(invited):
         (DataError, "may sign", {"ca": issue(office, ann.tls, ann.public)}),
         (DataError, "cannot be read", {"ca": "none"}),
         (DataError, "for 'bob'", {"name": "bob"}),
-        (SignatureError, "steward", {"roster": sign_roster(office.roster, new_signing_key())}),
-        (DataError, "another signing key", {"roster": sign_roster(office.roster.with_member(other), office.steward)}),
-        (DataError, "leaves 'ann' out", {"roster": sign_roster(office.roster.without("ann"), office.steward)}),
+        (SignatureError, "admin", {"roster": sign_roster(office.roster, new_signing_key())}),
+        (DataError, "another signing key", {"roster": sign_roster(office.roster.with_member(other), office.admin)}),
+        (DataError, "leaves 'ann' out", {"roster": sign_roster(office.roster.without("ann"), office.admin)}),
     ):
         path.write_bytes(good)
-        refuses(ann, resealed(path, groups.INVITATIONS, office.steward, **changes), error, words)
+        refuses(ann, resealed(path, groups.INVITATIONS, office.admin, **changes), error, words)
     path.write_bytes(good)
     join(ann.folder, path)
 
@@ -402,9 +402,9 @@ def test_the_run_can_be_asked_for(invited):
 def test_a_changed_charter_is_another_run(invited):
     ann, path, office = invited
     changed = msgspec.structs.replace(office.charter, radius=1e9)
-    refuses(ann, resealed(path, groups.INVITATIONS, office.steward, charter=changed), DataError, "is of run")
+    refuses(ann, resealed(path, groups.INVITATIONS, office.admin, charter=changed), DataError, "is of run")
     (ann.folder / "charter.json").write_bytes(charter_json(changed))
-    (ann.folder / "roster").write_bytes(sign_roster(office.roster, office.steward))
+    (ann.folder / "roster").write_bytes(sign_roster(office.roster, office.admin))
     with pytest.raises(DataError, match="is of run"):
         membership(ann.folder)
 
@@ -430,8 +430,8 @@ def test_old_rosters_are_refused(tmp_path, group):
 def test_two_rosters_of_one_version_are_refused(tmp_path, group):
     ann = enroll(group, tmp_path / "ann", "ann")
     office = load_group(group)
-    twin = sign_roster(msgspec.structs.replace(ann.roster, relays=[Relay("hub", "192.0.2.1:1")]), office.steward)
-    path = resealed(tmp_path / "ann/ann.invitation", groups.INVITATIONS, office.steward, roster=twin)
+    twin = sign_roster(msgspec.structs.replace(ann.roster, relays=[Relay("hub", "192.0.2.1:1")]), office.admin)
+    path = resealed(tmp_path / "ann/ann.invitation", groups.INVITATIONS, office.admin, roster=twin)
     with pytest.raises(DataError, match="has forked"):
         join(tmp_path / "ann", path)
 
@@ -447,7 +447,7 @@ def test_a_renewed_certificate_does_not_bring_back_an_old_roster(tmp_path, group
     renewed = certificate_pem(
         identity.sign_csr(csr, office.ca_key, office.ca, name="ann", endpoint=None, now=later)
     ).decode()
-    resealed(path, groups.INVITATIONS, office.steward, certificate=renewed)
+    resealed(path, groups.INVITATIONS, office.admin, certificate=renewed)
     enroll(group, tmp_path / "bob", "bob")
     refresh(tmp_path / "ann", group / "roster")
     again = join(tmp_path / "ann", path)
@@ -457,14 +457,14 @@ def test_a_renewed_certificate_does_not_bring_back_an_old_roster(tmp_path, group
 
 def test_damaged_files_of_a_group_are_named(tmp_path, group):
     enroll(group, tmp_path / "ann", "ann")
-    for name in ("charter.json", "roster", "ca.crt", "ca.key", "steward.key", "group.json"):
+    for name in ("charter.json", "roster", "ca.crt", "ca.key", "admin.key", "group.json"):
         good = (group / name).read_bytes()
         for bad in (b"", good[: len(good) // 2], b"\xff" + good[1:]):
             (group / name).write_bytes(bad)
             with pytest.raises(errors.CoterieError, match=name.replace(".", r"\.")):
                 load_group(group)
         (group / name).write_bytes(good)
-    (group / "steward.key").write_bytes(identity.private_pem(new_signing_key()))
+    (group / "admin.key").write_bytes(identity.private_pem(new_signing_key()))
     with pytest.raises(IdentityError, match="not the one of the charter"):
         load_group(group)
 
@@ -576,18 +576,18 @@ def test_two_invitations_at_once(tmp_path, group):
 # -- forks -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_steward_that_goes_on_from_an_old_backup_is_healed(tmp_path, group):
-    """A fork is named by whoever sees both lists, decided by the steward, and taken over on both branches."""
+def test_a_admin_that_goes_on_from_an_old_backup_is_healed(tmp_path, group):
+    """A fork is named by whoever sees both lists, decided by the admin, and taken over on both branches."""
     enroll(group, tmp_path / "ann", "ann")
     backup = snapshot(group)
-    enroll(group, tmp_path / "bob", "bob", ties={"ann": 1.0})
+    enroll(group, tmp_path / "bob", "bob", edges={"ann": 1.0})
     enroll(group, tmp_path / "eve", "eve")
     remove(group, "eve")
     refresh(tmp_path / "ann", group / "roster")
     right = (group / "roster").read_bytes()
     for name, content in backup.items():
         (group / name).write_bytes(content)
-    dan = enroll(group, tmp_path / "dan", "dan", ties={"ann": 1.0})
+    dan = enroll(group, tmp_path / "dan", "dan", edges={"ann": 1.0})
     assert dan.me.address == 1  # bob's
 
     charter = dan.charter
@@ -595,7 +595,7 @@ def test_a_steward_that_goes_on_from_an_old_backup_is_healed(tmp_path, group):
         refresh(tmp_path / "ann", group / "roster")
     words = compared((tmp_path / "ann/roster").read_bytes(), (group / "roster").read_bytes(), charter)
     assert "has forked" in words
-    assert public_bytes(load_group(group).steward)[:4].hex() in words
+    assert public_bytes(load_group(group).admin)[:4].hex() in words
 
     healed, was_fork, lost = update(group, tmp_path / "ann/roster")
     assert (healed.version, was_fork, lost) == (6, True, ["dan"])
@@ -606,13 +606,13 @@ def test_a_steward_that_goes_on_from_an_old_backup_is_healed(tmp_path, group):
     again = join(tmp_path / "dan", invite(group, request(tmp_path / "dan"), {"ann": 1.0}))
     assert again.me.address == 3  # never one that bob or eve had
     assert refresh(tmp_path / "ann", group / "roster") == again.roster
-    fork = roster.Fork(right, dan_list := sign_roster(dan.roster, load_group(group).steward))
+    fork = roster.Fork(right, dan_list := sign_roster(dan.roster, load_group(group).admin))
     assert lists_in(encoded(fork)) == [right, dan_list]
     assert lists_in(right) == [right]
     assert "forked" in described(fork, charter)
 
 
-def test_a_steward_restored_in_time_goes_on(tmp_path, group):
+def test_a_admin_restored_in_time_goes_on(tmp_path, group):
     enroll(group, tmp_path / "ann", "ann")
     backup = snapshot(group)
     enroll(group, tmp_path / "bob", "bob")
@@ -687,20 +687,20 @@ def test_a_name_in_other_hands_is_of_its_new_certificate_alone(tmp_path, group):
     assert len(load_group(group).roster.revoked) == 4
 
 
-# -- stewards --------------------------------------------------------------------------------------------------------
+# -- admins --------------------------------------------------------------------------------------------------------
 
 
-def second_steward(tmp_path, group, **more):
-    wanted = ask_as_steward(tmp_path / "second")
+def second_admin(tmp_path, group, **more):
+    wanted = ask_as_admin(tmp_path / "second")
     take_office(tmp_path / "second", appoint(group, wanted, **more), run=load_group(group, signing=False).charter.run)
     return tmp_path / "second"
 
 
-def test_a_second_steward(tmp_path, group):
+def test_a_second_admin(tmp_path, group):
     ann = enroll(group, tmp_path / "ann", "ann")
-    second = second_steward(tmp_path, group)
-    assert stat.S_IMODE((second / "steward.key").stat().st_mode) == 0o600
-    bob = enroll(second, tmp_path / "bob", "bob", ties={"ann": 1.0})
+    second = second_admin(tmp_path, group)
+    assert stat.S_IMODE((second / "admin.key").stat().st_mode) == 0o600
+    bob = enroll(second, tmp_path / "bob", "bob", edges={"ann": 1.0})
     assert (bob.me.address, bob.roster.version) == (1, 4)
     # Both authorities are trusted by both, and every certificate is checked against its own.
     refresh(tmp_path / "ann", second / "roster")
@@ -712,26 +712,26 @@ def test_a_second_steward(tmp_path, group):
     assert enroll(group, tmp_path / "eve", "eve").me.address == 2
     assert update(second, group / "roster").roster.version == 5
     # If they do not, that is a fork, and healed like any other.
-    groups.tie(group, "ann", "eve")
+    groups.edge(group, "ann", "eve")
     remove(second, "eve")
     assert update(second, group / "roster").healed
     refresh(tmp_path / "bob", second / "roster")
     assert load_group(second).roster.version == 7
     assert ann.charter.run == bob.charter.run
     secrets = [*raw_secrets(group), *raw_secrets(second)]
-    for path in (second / "steward.request", second / "steward.mandate", second / "roster"):
+    for path in (second / "admin.request", second / "admin.delegation", second / "roster"):
         assert not any(secret in part for part in everything_in(path) for secret in secrets)
 
 
-def test_a_steward_hands_over(tmp_path, group):
+def test_a_admin_hands_over(tmp_path, group):
     enroll(group, tmp_path / "ann", "ann")
     backup = snapshot(group)
-    second = second_steward(tmp_path, group, retire=True)
+    second = second_admin(tmp_path, group, retire=True)
     refresh(tmp_path / "ann", second / "roster")
     with pytest.raises(IdentityError, match="handed over"):
         enroll(group, tmp_path / "joe", "joe")
     bob = enroll(second, tmp_path / "bob", "bob")
-    assert roster.signers(bob.charter, bob.roster) == {public_bytes(load_group(second).steward)}
+    assert roster.signers(bob.charter, bob.roster) == {public_bytes(load_group(second).admin)}
     refresh(tmp_path / "ann", second / "roster")
     assert membership(tmp_path / "ann").roster == bob.roster
     # Its old key and its old files are worth nothing to who knows: neither a list nor an invitation.
@@ -749,14 +749,14 @@ def test_a_steward_hands_over(tmp_path, group):
     assert load_group(group).roster.version == 7
 
 
-def test_handing_over_to_who_is_a_steward_already(tmp_path, group):
-    second = second_steward(tmp_path, group)
-    key = public_bytes(load_group(second).steward).hex()
-    for wrong in ("", "zz", public_bytes(load_group(group).steward).hex()):
+def test_handing_over_to_who_is_a_admin_already(tmp_path, group):
+    second = second_admin(tmp_path, group)
+    key = public_bytes(load_group(second).admin).hex()
+    for wrong in ("", "zz", public_bytes(load_group(group).admin).hex()):
         if wrong:
-            with pytest.raises(DataError, match="not the key of one other steward"):
+            with pytest.raises(DataError, match="not the key of one other admin"):
                 hand_over(group, wrong)
-    assert hand_over(group, key[:8]).mandates[-1].retires
+    assert hand_over(group, key[:8]).delegations[-1].retires
     with pytest.raises(IdentityError, match="handed over"):
         enroll(group, tmp_path / "joe", "joe")
     update(second, group / "roster")
@@ -765,13 +765,13 @@ def test_handing_over_to_who_is_a_steward_already(tmp_path, group):
         hand_over(second, key[:8])
 
 
-def test_nobody_becomes_a_steward_by_itself(tmp_path, group):
-    wanted = ask_as_steward(tmp_path / "second")
-    ask_as_steward(tmp_path / "third")
+def test_nobody_becomes_a_admin_by_itself(tmp_path, group):
+    wanted = ask_as_admin(tmp_path / "second")
+    ask_as_admin(tmp_path / "third")
     with pytest.raises(IdentityError, match="never overwritten"):
-        ask_as_steward(tmp_path / "second")
+        ask_as_admin(tmp_path / "second")
     good = json.loads(wanted.read_text())
-    other = json.loads((tmp_path / "third/steward.request").read_text())
+    other = json.loads((tmp_path / "third/admin.request").read_text())
     for name in ("key", "ca", "signature"):
         wanted.write_text(json.dumps({**good, name: other[name]}))
         with pytest.raises(SignatureError):
@@ -780,14 +780,14 @@ def test_nobody_becomes_a_steward_by_itself(tmp_path, group):
     path = appoint(group, wanted)
     with pytest.raises(DataError, match="may sign already"):
         appoint(group, wanted)
-    with pytest.raises(DataError, match="not for the steward"):
+    with pytest.raises(DataError, match="not for the admin"):
         take_office(tmp_path / "third", path)
     with pytest.raises(DataError, match="and not for"):
         take_office(tmp_path / "second", path, run="0" * 32)
-    with pytest.raises(IdentityError, match="no key of a steward"):
+    with pytest.raises(IdentityError, match="no key of an admin"):
         take_office(tmp_path, path)
     answer = json.loads(path.read_text())
-    (tmp_path / "forged").write_text(json.dumps({**answer, "relays": {"hub": answer["charter"]["steward"]}}))
+    (tmp_path / "forged").write_text(json.dumps({**answer, "relays": {"hub": answer["charter"]["admin"]}}))
     with pytest.raises(SignatureError):
         take_office(tmp_path / "second", tmp_path / "forged")
     take_office(tmp_path / "second", path)

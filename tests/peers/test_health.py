@@ -34,16 +34,16 @@ def status_of(i, **more):
         "score": 0.123456 + i,
         "score_alone": 0.5,
         "served": "together",
-        "ties": [{"alive": True}, {"alive": False}],
+        "edges": [{"alive": True}, {"alive": False}],
         "refused": {"norm": 2, "rate": 3},
         "certificate_expires": "2999-01-01T00:00:00+00:00",
-        "trouble": {},
+        "errors": {},
     } | more
 
 
-def line_of_six(words="cd", silent=(), wakes=False, ties=LINE):
+def line_of_six(words="cd", silent=(), wakes=False, edges=LINE):
     """Peers that tell of themselves, and do little else."""
-    group = SmallGroup(words, sizes=(3,) * 6, ties=ties)
+    group = SmallGroup(words, sizes=(3,) * 6, edges=edges)
     for i in range(6):
         begin(group, i, share_health=i not in silent)
         if not wakes:
@@ -97,11 +97,11 @@ def test_any_peer_shows_the_group():
         assert all(row["age"] < 300.0 for row in seen.values())
     row = seen_by(group, 5)[0]
     assert (row["score"], row["score_alone"], row["served"]) == (0.123, 0.5, "together")
-    assert (row["ties"], row["alive"], row["refused"], row["expires"]) == (2, 1, 5, 100_000)
+    assert (row["edges"], row["alive"], row["refused"], row["expires"]) == (2, 1, 5, 100_000)
 
 
-def test_records_cross_where_no_tie_does():
-    group = line_of_six(ties=[(0, 1, 1.0), (2, 3, 1.0)]).run(400.0)
+def test_records_cross_where_no_edge_does():
+    group = line_of_six(edges=[(0, 1, 1.0), (2, 3, 1.0)]).run(400.0)
     assert all(set(seen_by(group, i)) == set(range(6)) for i in range(6))
 
 
@@ -179,8 +179,8 @@ def test_members_who_leave_the_list_leave_the_board():
         (encode([(0.0, signed(record(1), seal=b"coterie packet 2\n" + RUN))]), "signature"),
         (encode([(0.0, signed(record(1))[:-1] + b"\x91")]), "format"),
         (encode([(0.0, signed(record(1, score=float("nan"))))]), "format"),
-        (encode([(0.0, signed(record(1, trouble=("\x1b[31m",))))]), "format"),
-        (encode([(0.0, signed(record(1, trouble=("x",) * 5)))]), "format"),
+        (encode([(0.0, signed(record(1, errors=("\x1b[31m",))))]), "format"),
+        (encode([(0.0, signed(record(1, errors=("x",) * 5)))]), "format"),
         (encode([(float("nan"), signed(record(1)))]), "format"),
         (encode([(-1.0, signed(record(1)))]), "format"),
         (encode([(0.0, signed(record(1)) + bytes(300))]), "size"),
@@ -259,11 +259,11 @@ def test_the_largest_record_fits():
         score=-1.7e308,
         score_alone=-1.7e308,
         served="x" * 16,
-        ties=2**53 - 1,
+        edges=2**53 - 1,
         alive=2**53 - 1,
         refused=2**53 - 1,
         expires=-100_000,
-        trouble=("x" * 16,) * 4,
+        errors=("x" * 16,) * 4,
     )
     assert len(encode(largest)) + 64 <= health.RECORD_BYTES
 
@@ -274,7 +274,7 @@ def test_a_batch_is_bounded_and_fits_a_packet(packet_bytes, most):
     board = HealthBoard(RUN, 0, key_of(0).sign, lambda n: bytes(n), packet_bytes=packet_bytes, shares=True)
     board.admit({j: public(j) for j in range(members)})
     board.open(0.0, 1)
-    board.status = lambda: status_of(0, trouble=dict.fromkeys(["disk", "radius", "reverted", "final", "removed"], 1))
+    board.status = lambda: status_of(0, errors=dict.fromkeys(["disk", "radius", "reverted", "final", "removed"], 1))
     for j in range(1, members):
         board.take(10.0 * j, 1, encode([(0.0, signed(record(j)))]))
     told = set()
@@ -288,8 +288,8 @@ def test_a_batch_is_bounded_and_fits_a_packet(packet_bytes, most):
 
 
 def test_status_is_turned_into_a_record():
-    odd = record_of({"score": math.inf, "trouble": {"Disk full \x07!": 1}}, 3, 1, 1, False)
-    assert (odd.score, odd.expires, odd.ties, odd.trouble) == (None, None, 0, ("disk full ",))
+    odd = record_of({"score": math.inf, "errors": {"Disk full \x07!": 1}}, 3, 1, 1, False)
+    assert (odd.score, odd.expires, odd.edges, odd.errors) == (None, None, 0, ("disk full ",))
     assert days_left("not a date") is days_left(None) is None
     assert days_left("2000-01-01") < 0
 
@@ -304,4 +304,4 @@ def test_a_status_shows_the_group_by_name(tmp_path):
     assert set(rows) == {f"m{i}" for i in range(6)}
     assert rows["m2"]["wakes"] == group.nodes[2].wakes  # its own, from its own status
     assert rows["m1"]["wakes"] == 101
-    assert program._status["letters_by"].keys() == {"m1", "m3"}
+    assert program._status["messages_by"].keys() == {"m1", "m3"}

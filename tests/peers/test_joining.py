@@ -72,8 +72,8 @@ def club(tmp_path, closing):
         folder = tmp_path / "club"
         run = staticmethod(lambda name: closing(Running(tmp_path / name)))
 
-        def add(self, name, ties=(), listen=True):
-            new = groups.Newcomer(tmp_path / name, name, free_endpoint() if listen else None, dict.fromkeys(ties, 1.0))
+        def add(self, name, edges=(), listen=True):
+            new = groups.Newcomer(tmp_path / name, name, free_endpoint() if listen else None, dict.fromkeys(edges, 1.0))
             groups.enroll_all(self.folder, [new], durable=False)
 
     groups.create(tmp_path / "club", features=["a", "b"], target="y", objective="personalized", rate=10.0)
@@ -151,7 +151,7 @@ def test_two_that_nobody_can_dial_learn_through_a_relay(club, tmp_path, relay):
     groups.refresh(tmp_path / "cat", club.folder / "roster")
     cat, dan = club.run("cat"), club.run("dan")
     assert eventually(lambda: cat.node.fresh.proven == {3} and dan.node.fresh.proven == {2}, patience=60)
-    assert eventually(lambda: min(one.node.mail.received["letters"] for one in (cat, dan)) > 5)
+    assert eventually(lambda: min(one.node.mail.received["messages"] for one in (cat, dan)) > 5)
 
     def status():
         path = hub.folder / "status.json"

@@ -68,7 +68,7 @@ def test_processes_come_to_the_optimum_whatever_happens_to_them(tmp_path, n, kil
         end = status(folder)
         assert end["starts"] > starts[i] if i in killed else end["starts"] == starts[i]
         assert end["starts"] == records[i].starts
-        assert end["refused"].keys() <= {"unproven"}, "a number of a letter was used twice, or something worse"
+        assert end["refused"].keys() <= {"unproven"}, "a number of a message was used twice, or something worse"
     for folder in lab.folders:
         assert running(folder) is None
     for pid in pids:
@@ -185,8 +185,8 @@ def test_a_table_gives_one_peer_for_each_agent(table, tmp_path):
     assert task.agents == ["ann", "bob", "cy"]
     assert [len(frame) for frame in task.frames] == [4, 5, 6]
     assert (task.fields["labels"], task.fields["max_rows"], task.graph) == (["no", "yes"], 6, None)
-    (tmp_path / "ties.csv").write_text("agent,peer,weight\nann,bob,0.5\nbob,cy,1\n")
-    assert from_table(table, "who", "y", 2, tmp_path / "ties.csv").graph.W.toarray().tolist() == [[0, 0.5], [0.5, 0]]
+    (tmp_path / "edges.csv").write_text("agent,peer,weight\nann,bob,0.5\nbob,cy,1\n")
+    assert from_table(table, "who", "y", 2, tmp_path / "edges.csv").graph.W.toarray().tolist() == [[0, 0.5], [0.5, 0]]
     numbers = pd.read_csv(table).assign(y=lambda frame: 2 * frame["x"])
     numbers.to_csv(table, index=False)
     assert from_table(table, "who", "y").fields["labels"] is None
@@ -207,7 +207,7 @@ def test_tables_that_do_not_fit(table):
         from_table(table, "who", "y", 5)
 
 
-def test_peers_keep_their_heaviest_ties():
+def test_peers_keep_their_heaviest_edges():
     graph = synthetic(30, features=3, seed=0, neighbours=3).graph
     W = graph.W.toarray()
     assert np.array_equal(W, W.T)

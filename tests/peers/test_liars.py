@@ -64,7 +64,7 @@ def test_one_liar_does_not_make_the_others_worse_than_alone(tmp_path, processes,
     together, apart = [], []
     for name in names[1:]:
         seen, unseen = frames[name]
-        assert status(tmp_path / name)["letters_by"][liar] > 0  # it was heard
+        assert status(tmp_path / name)["messages_by"][liar] > 0  # it was heard
         unseen.to_csv(tmp_path / "new.csv", index=False)
         typed("peer", "predict", tmp_path / name, tmp_path / "new.csv", "-o", tmp_path / "out.csv")
         together.append(brier(pd.read_csv(tmp_path / "out.csv")["probability"].to_numpy(), unseen))

@@ -1,4 +1,4 @@
-"""The life of a group, as typed: removal, revocation, a fork that is healed, a second steward and a hand-over."""
+"""The life of a group, as typed: removal, revocation, a fork that is healed, a second admin and a hand-over."""
 
 import os
 import shutil
@@ -57,7 +57,7 @@ def test_a_lost_tls_key_as_typed(tmp_path, club):
 @pytest.mark.slow
 def test_a_fork_as_typed(tmp_path, club):
     shutil.copytree(club, tmp_path / "backup")
-    said("group", "tie", club, "ann", "bob")
+    said("group", "edge", club, "ann", "bob")
     said("peer", "update", tmp_path / "ann", club / "roster")
     shutil.rmtree(club)
     (tmp_path / "backup").rename(club)
@@ -80,34 +80,34 @@ def test_a_fork_as_typed(tmp_path, club):
 
 
 @pytest.mark.slow
-def test_stewards_as_typed(tmp_path, club):
+def test_admins_as_typed(tmp_path, club):
     second = tmp_path / "second"
-    assert "coterie group steward add" in shown("group", "steward", "init", second)
-    text = shown("group", "steward", "add", club, second / "steward.request", "-o", tmp_path / "mandate")
-    assert "coterie group steward accept" in text
+    assert "coterie group admin add" in shown("group", "admin", "init", second)
+    text = shown("group", "admin", "add", club, second / "admin.request", "-o", tmp_path / "delegation")
+    assert "coterie group admin accept" in text
     run = said("group", "show", club)["run"]
-    assert said("group", "steward", "accept", second, tmp_path / "mandate", "--run", run) == {"run": run, "version": 4}
+    assert said("group", "admin", "accept", second, tmp_path / "delegation", "--run", run) == {"run": run, "version": 4}
     assert said("peer", "init", tmp_path / "eve", "--group", second)["run"] == run
     assert said("group", "update", club, second / "roster")["version"] == 5
-    keys = said("group", "show", club)["stewards"]
+    keys = said("group", "show", club)["admins"]
     assert len(keys) == 2
-    assert f"stewards: {keys[0][:8]}, {keys[1][:8]}" in shown("group", "show", club)
+    assert f"admins: {keys[0][:8]}, {keys[1][:8]}" in shown("group", "show", club)
     said("peer", "update", tmp_path / "ann", club / "roster")
     third = tmp_path / "third"
-    said("group", "steward", "init", third)
-    said("group", "steward", "hand-over", second, third / "steward.request")
-    said("group", "steward", "accept", third, third / "steward.mandate")
+    said("group", "admin", "init", third)
+    said("group", "admin", "hand-over", second, third / "admin.request")
+    said("group", "admin", "accept", third, third / "admin.delegation")
     with pytest.raises(IdentityError, match="handed over"):
-        said("group", "tie", second, "ann", "bob")
+        said("group", "edge", second, "ann", "bob")
     said("group", "update", club, third / "roster")
-    others = set(said("group", "show", club)["stewards"])
+    others = set(said("group", "show", club)["admins"])
     (key,) = {one for one in others if one not in keys}
-    assert "coterie group update" in shown("group", "steward", "hand-over", club, key[:8])
+    assert "coterie group update" in shown("group", "admin", "hand-over", club, key[:8])
     said("group", "update", third, club / "roster")
-    assert said("group", "show", third)["stewards"] == [key]
-    said("group", "tie", third, "ann", "bob", "--weight", "0")
+    assert said("group", "show", third)["admins"] == [key]
+    said("group", "edge", third, "ann", "bob", "--weight", "0")
     said("peer", "update", tmp_path / "ann", third / "roster")
-    assert said("group", "show", tmp_path / "ann")["ties"] == [[0, 2, 1.0], [1, 2, 1.0]]
+    assert said("group", "show", tmp_path / "ann")["edges"] == [[0, 2, 1.0], [1, 2, 1.0]]
 
 
 # -- processes -------------------------------------------------------------------------------------------------------
@@ -119,15 +119,15 @@ def test_who_was_removed_while_away_and_who_runs_twice_are_told(tmp_path, proces
     with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
         ports = [sock.getsockname()[1] for sock in (one, other)]
     said("peer", "init", tmp_path / "ann", "--group", tmp_path / "club", "--listen", f"127.0.0.1:{ports[0]}")
-    said("peer", "init", tmp_path / "bob", "--group", tmp_path / "club", "--tie", "ann")
+    said("peer", "init", tmp_path / "bob", "--group", tmp_path / "club", "--edge", "ann")
     eve = ("peer", "init", tmp_path / "eve", "--group", tmp_path / "club", "--listen", f"127.0.0.1:{ports[1]}")
-    said(*eve, "--tie", "ann")
+    said(*eve, "--edge", "ann")
     said("peer", "update", tmp_path / "ann", tmp_path / "club/roster")
     (tmp_path / "rows.csv").write_text("x,y\n1,2\n2,4\n3,6.5\n4,8\n")
     rows = ("--data", "rows.csv")
     for name in ("ann", "bob"):
         processes.start(name, *rows)
-    until(lambda: any(tie["answered"] for tie in status(tmp_path / "ann")["ties"]))
+    until(lambda: any(edge["answered"] for edge in status(tmp_path / "ann")["edges"]))
     said("group", "remove", tmp_path / "club", "eve")
     said("peer", "update", tmp_path / "ann", tmp_path / "club/roster")
     assert processes.start("eve", *rows).wait(90) == 5
@@ -141,7 +141,7 @@ def test_who_was_removed_while_away_and_who_runs_twice_are_told(tmp_path, proces
     assert "another copy of ann2" in (tmp_path / "ann2.log").read_text()
     processes.start("bob2", *rows)
     told = [tmp_path / name for name in ("ann", "bob", "bob2")]
-    until(lambda: all("duplicate" in status(folder)["alarms"] for folder in told), seconds=200)
+    until(lambda: all("duplicate" in status(folder)["alerts"] for folder in told), seconds=200)
     for name in ("bob", "bob2"):
         assert "another process runs with this identity" in (tmp_path / f"{name}.log").read_text()
-    assert "disk" not in status(tmp_path / "ann")["trouble"]
+    assert "disk" not in status(tmp_path / "ann")["errors"]

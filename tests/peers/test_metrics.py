@@ -111,13 +111,13 @@ def test_a_status_as_prometheus_text(program):
     samples = parsed(prometheus(status))
     names = {name for name, _ in samples}
     assert names >= {
-        "coterie_wakes_total", "coterie_starts_total", "coterie_letters_received_total", "coterie_letters_sent_total",
-        "coterie_refused_total", "coterie_releases_total", "coterie_releases_left", "coterie_tie_weight",
+        "coterie_wakes_total", "coterie_starts_total", "coterie_messages_received_total", "coterie_messages_sent_total",
+        "coterie_refused_total", "coterie_releases_total", "coterie_releases_left", "coterie_edge_weight",
     }  # fmt: skip
     assert not names & {"coterie_score", "coterie_score_alone", "coterie_own_loss"}  # a private peer does not tell
     status.pop("epsilon")
     assert {name for name, _ in parsed(prometheus(status))} - names == {
-        "coterie_score", "coterie_score_alone", "coterie_own_loss", "coterie_served_alone", "coterie_tie_influence",
+        "coterie_score", "coterie_score_alone", "coterie_own_loss", "coterie_served_alone", "coterie_edge_influence",
     }  # fmt: skip
     values = {
         (name, reason[1]): value
@@ -126,18 +126,18 @@ def test_a_status_as_prometheus_text(program):
     }
     assert values["coterie_refused_total", "format"] == values["coterie_refused_total", "stranger"] == 1.0
     assert {reason for _, reason in values} <= set(REASONS)
-    assert sum(name == "coterie_tie_weight" for name, _ in samples) == 3
+    assert sum(name == "coterie_edge_weight" for name, _ in samples) == 3
     assert samples["coterie_wakes_total", f'name="m0",run="{status["run"]}"'] == program.node.wakes
 
 
 def test_odd_names_and_numbers_still_parse():
     status = {
         "name": 'a"b\\c\nd', "run": "", "wakes": 3, "score": float("nan"), "objective": 1e-300, "starts": 2**60,
-        "score_alone": None, "refused": {'x"y': 1, "a\nb": 2}, "ties": [{"name": "\\", "weight": 0.1}], "trouble": {},
+        "score_alone": None, "refused": {'x"y': 1, "a\nb": 2}, "edges": [{"name": "\\", "weight": 0.1}], "errors": {},
     }  # fmt: skip
     samples = parsed(prometheus(status))
     assert len(samples) == 7
-    assert samples["coterie_tie_weight", r'name="a\"b\\c\nd",run="",peer="\\"'] == 0.1
+    assert samples["coterie_edge_weight", r'name="a\"b\\c\nd",run="",peer="\\"'] == 0.1
     assert prometheus({"name": "a", "run": "b"}) == "\n"
 
 
@@ -172,7 +172,7 @@ def test_no_sender_fills_the_inbox_for_the_others():
     assert [inbox.put(NOBODY, b"roster") for _ in range(INBOX_ROSTERS + 1)] == [True] * INBOX_ROSTERS + [False]
 
 
-def test_who_waits_for_letters_is_woken():
+def test_who_waits_for_messages_is_woken():
     inbox = Inbox(per_sender=2)
     for act in (lambda: inbox.put(7, b"packet"), inbox.wake):
         waiter = threading.Thread(target=inbox.wait, args=(60.0,))
@@ -207,7 +207,7 @@ def poisoned(holdout, poison, labels=None):
     group.start()
     node = group.nodes[0]
     for _ in range(20):
-        for j in node.ties:
+        for j in node.edges:
             assert group.offered(j, 0, 0, poison) is None  # within the radius: nothing to be seen from outside
         node._wake(group.now)
     return node

@@ -22,7 +22,7 @@ import coterie as ct
 def model():
     torch.manual_seed(0)
     net = torch.nn.Sequential(torch.nn.Linear(2, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
-    return ct.Torch(net, torch.nn.functional.cross_entropy)
+    return ct.models.Torch(net, torch.nn.functional.cross_entropy)
 """
 
 
@@ -50,8 +50,8 @@ def test_three_processes_learn_a_network(tmp_path, processes, brought):
     said("group", "create", club, "--features", "a,b", "--target", "same", "--classes", "no,yes", *model, *learning)
     for k, name in enumerate(names):
         table(tmp_path / f"{name}.csv", rng, ROWS)
-        ties = [word for other in names[:k] for word in ("--tie", other)]
-        said("peer", "init", tmp_path / name, "--group", club, "--listen", f"127.0.0.1:{free_port()}", *ties)
+        edges = [word for other in names[:k] for word in ("--edge", other)]
+        said("peer", "init", tmp_path / name, "--group", club, "--listen", f"127.0.0.1:{free_port()}", *edges)
     more = ("--model", file) if brought else ()
 
     def start(name):
@@ -67,7 +67,7 @@ def test_three_processes_learn_a_network(tmp_path, processes, brought):
     until(lambda: status(tmp_path / "bob")["wakes"] > before + 40, "bob does not come back", PATIENCE)
     seen = said("peer", "status", tmp_path / "ann")
     assert seen["refused"].keys() <= {"unproven"}
-    assert seen["letters_in"] > 100
+    assert seen["messages_in"] > 100
     for name in names:
         said("peer", "stop", tmp_path / name)
     assert all(running(tmp_path / name) is None for name in names)

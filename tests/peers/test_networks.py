@@ -9,16 +9,16 @@ import msgspec
 import numpy as np
 import pytest
 from club import Club
-from small_group import TIES, SmallGroup, charter_of, rows_of
+from small_group import EDGES, SmallGroup, charter_of, rows_of
 from typed import said
 
 import coterie as ct
-from coterie.core.letters import Bounds, Contents, SingleVector, Vector, in_single
-from coterie.core.world import VACANT
+from coterie.core.arrays import VACANT
+from coterie.core.messages import Bounds, Contents, SingleVector, Vector, in_single
+from coterie.engines.arrays import arrays_of, part_of
 from coterie.engines.wire import decode
-from coterie.engines.worlds import part_of, world_of
 from coterie.errors import DataError, ParameterError, StateError
-from coterie.peers.group.charter import MAX_LETTER, charter_in, charter_json, read_charter
+from coterie.peers.group.charter import MAX_MESSAGE, charter_in, charter_json, read_charter
 from coterie.peers.group.networks import load_model, model_of, roles
 from coterie.peers.model.model import predict_file
 from coterie.peers.model.scores import scores
@@ -54,7 +54,7 @@ def model():
     def predict(theta, X):
         return {answer}
     parts = {{"{first}": slice(0, 3), "bias": slice(3, 4)}}
-    return ct.Function(4, value, gradient, predict, initial=[0.5, 0.0, -0.5, 0.1], parts=parts)
+    return ct.models.Function(4, value, gradient, predict, initial=[0.5, 0.0, -0.5, 0.1], parts=parts)
 """
 
 
@@ -78,7 +78,7 @@ def simulated(group):
     owner = np.repeat(np.arange(4), [len(x) for x in group.X])
     data = ct.AgentData(np.concatenate(group.X), (np.concatenate(group.y) > 0).astype(int), agents=owner)
     W = np.zeros((4, 4))
-    for a, b, weight in TIES:
+    for a, b, weight in EDGES:
         W[a, b] = W[b, a] = weight
     return problem_of(group.charter, data, ct.Graph(W))
 
@@ -86,17 +86,17 @@ def simulated(group):
 # -- the model ---------------------------------------------------------------------------------------------------------
 
 
-# -- letters -----------------------------------------------------------------------------------------------------------
+# -- messages -----------------------------------------------------------------------------------------------------------
 
 
 def test_networks_travel_in_single_precision():
-    letters = in_single(ct.DPSGD().letters)
-    one, other = Contents(ct.DPSGD().letters, Bounds(5)), Contents(letters, Bounds(5))
+    messages = in_single(ct.gossip.DPSGD().messages)
+    one, other = Contents(ct.gossip.DPSGD().messages, Bounds(5)), Contents(messages, Bounds(5))
     numbers = np.random.default_rng(0).normal(size=5)
     assert len(one.write(0, numbers)) == 2 * len(other.write(0, numbers)) == 40
     assert np.array_equal(one.parse(0, one.write(0, numbers)), numbers)
     assert np.array_equal(other.parse(0, other.write(0, numbers)), numbers.astype(np.float32))
-    assert {type(part) for part in letters[0]} == {SingleVector}
+    assert {type(part) for part in messages[0]} == {SingleVector}
     count = np.array([2.0**40 + 1, 1.0])  # what counts something stays exact
     assert np.array_equal(other.parse(1, other.write(1, count)), count)
     with warnings.catch_warnings():
@@ -108,29 +108,29 @@ def test_networks_travel_in_single_precision():
 @pytest.mark.parametrize("batch", [0, 4])
 @pytest.mark.parametrize("method", ["dpsgd", "local-sgd", "tied-sgd"])
 def test_peers_do_what_the_simulator_does(method, batch):
-    """The same wakes and dice; every letter goes to the other as bytes. The same models, to the last bit."""
+    """The same wakes and dice; every message goes to the other as bytes. The same models, to the last bit."""
     group = group_of(method=method, settings={"rate": 0.1, "steps": 3, "batch": batch})
     problem = simulated(group)
     rule, rng = method_of(group.charter), np.random.default_rng(1)
-    world = world_of(problem, batch=batch)
+    arrays = arrays_of(problem, batch=batch)
     start = np.tile(problem.model.initial(0), (4, 1))
     order, dice = rng.integers(0, 4, 120), rng.random((120, rule.dice))
     events = order, np.full(120, VACANT), dice, np.zeros(120)
     own = hosted(rule, problem, start, events, compiled=True).own
 
-    def short(peer, letter):
-        assert decode(letter.data, peer._contents)[2].shape[0] <= 16
+    def short(peer, message):
+        assert decode(message.data, peer._contents)[2].shape[0] <= 16
 
-    crowd = Crowd(rule, world, start, short).replay(events)
+    crowd = Crowd(rule, arrays, start, short).replay(events)
     assert np.array_equal([peer.own.theta[0] for peer in crowd.peers], own.theta)
     assert np.abs(own.theta - start).min(axis=0).max() > 0.05
 
 
 def test_peers_work_on_what_the_simulator_works_on():
     group = group_of().start()
-    world = world_of(simulated(group), batch=4)
+    arrays = arrays_of(simulated(group), batch=4)
     for i, node in group.nodes.items():
-        mine, theirs = node.peer.world, part_of(world, i, i + 1)
+        mine, theirs = node.peer.arrays, part_of(arrays, i, i + 1)
         for name in ("labels", "row_start", "peer", "weight", "row_weight", "ridge", "address", "roles", "sent"):
             assert np.array_equal(getattr(mine, name), getattr(theirs, name)), name
         np.testing.assert_allclose(mine.loss_weight, theirs.loss_weight, rtol=1e-15)
@@ -140,10 +140,10 @@ def test_peers_work_on_what_the_simulator_works_on():
 
 
 def test_what_is_personal_never_leaves():
-    """Every letter that was ever sent is read: it holds the body, rounded, and not one number of the head."""
+    """Every message that was ever sent is read: it holds the body, rounded, and not one number of the head."""
     group = group_of().start().run(40.0)
     head = group.charter.network.personal and model_of(group.charter).parts["head.weight"].start
-    bodies, letters = {i: [] for i in group.nodes}, 0
+    bodies, messages = {i: [] for i in group.nodes}, 0
     for node in group.nodes.values():
         assert np.abs(node.theta[head:] - node.work.theta[head:]).min() > 0.0  # it was trained
     for i, _, data in group.mail:
@@ -153,10 +153,10 @@ def test_what_is_personal_never_leaves():
             assert numbers.shape == (head,)
             assert len(packet.content) == 4 * head
             bodies[i].append(numbers)
-            letters += 1
+            messages += 1
         elif packet.kind > 0:
             assert len(packet.content) == 16  # how many neighbours, and a question
-    assert letters > 100
+    assert messages > 100
     for i, node in group.nodes.items():
         assert np.array_equal(bodies[i][-1], node.theta[:head].astype(np.float32))
         assert not np.isin(node.theta[head:].astype(np.float32), bodies[i]).any()
@@ -171,14 +171,14 @@ def test_everybody_begins_alike_and_who_begins_again_goes_on():
     before = group.crash(1).theta
     again = group.make(1)
     assert np.array_equal(again.theta, before)
-    assert np.array_equal(again.peer.tie.copy.shape, (2, 16))
+    assert np.array_equal(again.peer.edge.copy.shape, (2, 16))
     other = group_of(network={"hidden": 5, "personal": ["head"]})
     other.stores[1] = group.stores[1]
     with pytest.raises(StateError, match="is of run"):
         other.make(1)
 
 
-def test_hostile_letters_are_dropped_and_counted():
+def test_hostile_messages_are_dropped_and_counted():
     group = group_of().start()
     good = group.nodes[1].theta[:16]
     offer = lambda numbers, kind=0: _offered(group, kind, numbers)  # noqa: E731
@@ -194,7 +194,7 @@ def test_hostile_letters_are_dropped_and_counted():
     group.nodes[0].receive(group.now, 1, doubles)
     assert group.nodes[0].mail.gate.refused["shape"] == 6
     assert group.nodes[0].mail.gate.refused_by[1, "shape"] == 6
-    long = group.packet(1, 0, 0, bytes(group.charter.letter_bytes + 1))
+    long = group.packet(1, 0, 0, bytes(group.charter.message_bytes + 1))
     group.nodes[0].receive(group.now, 1, long)
     assert group.nodes[0].mail.gate.refused["size"] == 1
     before = group.nodes[0].theta
@@ -225,8 +225,8 @@ def test_charters_come_back_from_their_files():
     assert again == agreed
     assert again.run == agreed.run
     assert repr(method_of(again)) == "DPSGD(SGD(rate=0.1, steps=3, batch=4, momentum=0.0))"
-    assert model_of(again) == ct.TwoLayer(3, 4, 2)
-    assert model_of(charter_of(**WORDS | {"labels": None, "loss": "squared"})) == ct.TwoLayer(3, 4, 1)
+    assert model_of(again) == ct.models.TwoLayer(3, 4, 2)
+    assert model_of(charter_of(**WORDS | {"labels": None, "loss": "squared"})) == ct.models.TwoLayer(3, 4, 1)
     assert np.count_nonzero(roles(again)) == 16
     adam = charter_of(**WORDS | {"settings": {"optimiser": "adam", "rate": 0.01}})
     assert repr(method_of(adam).local).startswith("Adam(rate=0.01, steps=1")
@@ -263,15 +263,15 @@ def test_charters_are_refused_by_name(words, said):
     assert said in str(refused.value)
 
 
-def test_letters_that_could_not_pass_are_refused_before_anybody_agrees():
+def test_messages_that_could_not_pass_are_refused_before_anybody_agrees():
     wide = {"network": {"hidden": 20_000, "personal": ["head"]}}
     agreed = charter_of(**WORDS | wide)
-    assert 4 * 80_000 < agreed.letter_bytes == 400_000
+    assert 4 * 80_000 < agreed.message_bytes == 400_000
     agreed = charter_of(**WORDS | {"network": {"hidden": 30_000}})
-    assert 400_000 < 4 * model_of(agreed).size < agreed.letter_bytes <= MAX_LETTER
+    assert 400_000 < 4 * model_of(agreed).size < agreed.message_bytes <= MAX_MESSAGE
     check_charter(agreed)
-    with pytest.raises(ParameterError, match=r"letter_bytes=300000: a letter of this network takes up to 320\d\d\d"):
-        check_charter(charter_of(**WORDS | wide, letter_bytes=300_000))
+    with pytest.raises(ParameterError, match=r"message_bytes=300000: a message of this network takes up to 320\d\d\d"):
+        check_charter(charter_of(**WORDS | wide, message_bytes=300_000))
 
 
 # -- models that members bring -----------------------------------------------------------------------------------------
@@ -331,7 +331,7 @@ def test_a_model_that_members_bring_is_learned_together(tmp_path):
     model, rng = model_of(agreed, file), np.random.default_rng(0)
     X, truth = rng.normal(size=(4, 10, 3)), np.array([1.0, -2.0, 0.5, 3.0])
     y = X @ truth[:3] + truth[3] + 0.05 * rng.normal(size=(4, 10))
-    agreed = msgspec.structs.replace(agreed, steward=charter_of().steward)
+    agreed = msgspec.structs.replace(agreed, admin=charter_of().admin)
     work = [work_of(agreed, *rows, model=model) for rows in zip(X, y, strict=True)]
     group = SmallGroup(agreed, sizes=(10,) * 4, work=work).start().run(200.0)
     np.testing.assert_allclose(group.theta, np.tile(truth, (4, 1)), atol=0.06)

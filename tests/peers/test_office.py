@@ -1,4 +1,4 @@
-"""Certificates that are renewed over the network, and a peer that does the steward's chores."""
+"""Certificates that are renewed over the network, and a peer that does the admin's chores."""
 
 import os
 import time
@@ -10,10 +10,17 @@ from typed import said
 
 from coterie.errors import DataError, IdentityError
 from coterie.peers.app.metrics import Log
-from coterie.peers.group import bulletins, groups
-from coterie.peers.group.bulletins import CERTIFICATE, PACKAGE, Bulletin, read_bulletin, sign_bulletin, signed_in
+from coterie.peers.group import announcements, groups
+from coterie.peers.group.announcements import (
+    CERTIFICATE,
+    PACKAGE,
+    Announcement,
+    read_announcement,
+    sign_announcement,
+    signed_in,
+)
 from coterie.peers.group.identity import Identity, certificate_der, read_certificate, sign_csr
-from coterie.peers.group.renewal import install_certificate, renew, update, update_bulletins
+from coterie.peers.group.renewal import install_certificate, renew, update, update_announcements
 from coterie.peers.node.office import RelayOffice
 
 pytestmark = pytest.mark.plain
@@ -32,46 +39,46 @@ def club(tmp_path):
 
 
 def posted(club, name, body=None, by=None, version=None, **more):
-    """A certificate for somebody, signed by the steward but made by hand."""
+    """A certificate for somebody, signed by the admin but made by hand."""
     office = groups.load_group(club.group)
     if body is None:
         old, ca = read_certificate((club.root / name / "tls.crt").read_bytes()), (office.ca_key, office.ca)
         more = {"endpoint": None, "days": 900, "now": club.today} | more
         body = certificate_der(sign_csr(old, *ca, name=name, **more))
-    bulletin = Bulletin(CERTIFICATE, name, version or int(club.moment()), body)
-    return sign_bulletin(bulletin, by or office.steward, 10**6, "it")
+    announcement = Announcement(CERTIFICATE, name, version or int(club.moment()), body)
+    return sign_announcement(announcement, by or office.admin, 10**6, "it")
 
 
-# -- the steward -------------------------------------------------------------------------------------------------------
+# -- the admin -------------------------------------------------------------------------------------------------------
 
 
 def test_only_what_expires_soon_is_renewed(club):
     done = renew(club.group)
     assert (done.renewed, done.unknown, done.capped) == ([], [], [])
-    assert not (club.group / "bulletins").exists()
+    assert not (club.group / "announcements").exists()
     done = renew(club.group, within=60, now=later(800))
     assert done.renewed == ["ann", "bob", "cat"]
     office = groups.load_group(club.group)
-    for signed in signed_in(club.group / "bulletins"):
-        bulletin = read_bulletin(signed, {office.charter.steward})
-        assert bulletin.kind == CERTIFICATE
-        assert office.register.certificates[bulletin.about] == bulletin.body
+    for signed in signed_in(club.group / "announcements"):
+        announcement = read_announcement(signed, {office.charter.admin})
+        assert announcement.kind == CERTIFICATE
+        assert office.register.certificates[announcement.about] == announcement.body
     assert renew(club.group, now=later(801)).renewed == []  # they are known to be good now
     assert renew(club.group, now=later(801), within=900).renewed == ["ann", "bob", "cat"]
 
 
 def test_certificates_that_a_wrong_clock_has_made_are_good_today(club):
-    """The steward's machine may think that it is two years later: all would be renewed, and nobody could use it."""
+    """The admin's machine may think that it is two years later: all would be renewed, and nobody could use it."""
     assert renew(club.group, now=later(800)).renewed
-    signed = (club.group / "bulletins/certificate-ann").read_bytes()
-    assert install_certificate(club.root / "ann", read_bulletin(signed, {club.charter.steward}))
+    signed = (club.group / "announcements/certificate-ann").read_bytes()
+    assert install_certificate(club.root / "ann", read_announcement(signed, {club.charter.admin}))
     assert groups.membership(club.root / "ann").expires > later(1600)
 
 
 def test_versions_grow_whatever_the_clock_says(club):
     def version():
-        signed = (club.group / "bulletins/certificate-ann").read_bytes()
-        return read_bulletin(signed, {club.charter.steward}).version
+        signed = (club.group / "announcements/certificate-ann").read_bytes()
+        return read_announcement(signed, {club.charter.admin}).version
 
     renew(club.group, 900, 900, now=later(900))
     first = version()
@@ -124,17 +131,17 @@ def test_the_commands(club):
     assert said("group", "renew", club.group) == {"renewed": [], "unknown": [], "capped": [], "revoked": []}
     assert said("group", "renew", club.group, "--within", "900", "--days", "1000")["renewed"] == ["ann", "bob", "cat"]
     before = club.expires("ann")
-    found = said("peer", "update", club.root / "ann", club.group / "bulletins")
-    assert found["bulletins"] == ["certificate-ann", "certificate-bob", "certificate-cat"]
+    found = said("peer", "update", club.root / "ann", club.group / "announcements")
+    assert found["announcements"] == ["certificate-ann", "certificate-bob", "certificate-cat"]
     assert club.expires("ann") - before > timedelta(days=100)
-    assert said("peer", "update", club.root / "ann", club.group / "bulletins")["bulletins"] == []
-    one = club.group / "bulletins/certificate-bob"
-    assert said("peer", "update", club.root / "bob", one)["bulletins"] == ["certificate-bob"]
-    groups.tie(club.group, "ann", "cat", 2.0)
+    assert said("peer", "update", club.root / "ann", club.group / "announcements")["announcements"] == []
+    one = club.group / "announcements/certificate-bob"
+    assert said("peer", "update", club.root / "bob", one)["announcements"] == ["certificate-bob"]
+    groups.edge(club.group, "ann", "cat", 2.0)
     version = groups.load_group(club.group).roster.version
     assert said("peer", "update", club.root / "cat", club.group)["version"] == version  # all that there is
     assert groups.membership(club.root / "cat").roster.version == version
-    assert said("peer", "update", club.root / "cat", club.group) == {"version": version, "bulletins": []}
+    assert said("peer", "update", club.root / "cat", club.group) == {"version": version, "announcements": []}
 
 
 # -- the one whom it is about ------------------------------------------------------------------------------------------
@@ -155,37 +162,37 @@ def test_it_is_checked_as_the_first_one_was(club, tmp_path):
         (sign_csr(old, office.ca_key, office.ca, **given | {"name": "bob"}), "another name"),
     ):
         with pytest.raises(DataError, match=words):
-            install_certificate(ann, Bulletin(CERTIFICATE, "ann", 1, certificate_der(body)))
+            install_certificate(ann, Announcement(CERTIFICATE, "ann", 1, certificate_der(body)))
     with pytest.raises(DataError, match="is not a certificate of ann"):
-        install_certificate(ann, Bulletin(CERTIFICATE, "bob", 1, certificate_der(bob)))
+        install_certificate(ann, Announcement(CERTIFICATE, "bob", 1, certificate_der(bob)))
     short = sign_csr(old, office.ca_key, office.ca, **given | {"days": 10})
-    assert install_certificate(ann, Bulletin(CERTIFICATE, "ann", 1, certificate_der(short))) is None
+    assert install_certificate(ann, Announcement(CERTIFICATE, "ann", 1, certificate_der(short))) is None
     assert (ann / "tls.crt").read_bytes() == before
     good = sign_csr(old, office.ca_key, office.ca, **given)
-    ends = install_certificate(ann, Bulletin(CERTIFICATE, "ann", 1, certificate_der(good)))
+    ends = install_certificate(ann, Announcement(CERTIFICATE, "ann", 1, certificate_der(good)))
     assert ends == good.not_valid_after_utc == groups.membership(ann).expires
 
 
 def test_one_who_has_expired_can_still_be_helped(tmp_path):
-    """It cannot connect to anybody: so the bulletin is brought to it by hand."""
+    """It cannot connect to anybody: so the announcement is brought to it by hand."""
     groups.create(tmp_path / "club", features=["a"], target="b")
     Identity.make(tmp_path / "ann", "ann")
     groups.join(tmp_path / "ann", groups.invite(tmp_path / "club", groups.request(tmp_path / "ann"), days=1))
     os.utime(tmp_path / "ann/tls.crt")
     done = renew(tmp_path / "club", now=later(10), days=2000)
     assert done.renewed == ["ann"]
-    assert update(tmp_path / "ann", tmp_path / "club/bulletins")[1] == [("certificate", "ann")]
+    assert update(tmp_path / "ann", tmp_path / "club/announcements")[1] == [("certificate", "ann")]
 
 
-def test_what_the_steward_did_not_sign_is_not_taken_over(club):
+def test_what_the_admin_did_not_sign_is_not_taken_over(club):
     forged = posted(club, "ann", by=Identity.load(club.root / "bob").signing_key)
     path = club.root / "forged"
     path.write_bytes(forged)
-    with pytest.raises(DataError, match="not signed with the steward's key"):
+    with pytest.raises(DataError, match="not signed with the admin's key"):
         update(club.root / "ann", path)
-    with pytest.raises(DataError, match="not signed with the steward's key"):
-        update_bulletins(club.root / "ann", [forged])
-    assert not (club.root / "ann/bulletins").exists()
+    with pytest.raises(DataError, match="not signed with the admin's key"):
+        update_announcements(club.root / "ann", [forged])
+    assert not (club.root / "ann/announcements").exists()
 
 
 # -- over the network --------------------------------------------------------------------------------------------------
@@ -196,7 +203,7 @@ def test_certificates_are_renewed_over_the_network_without_a_restart(club):
     club.start()
     club.run(5.0)
     renew(club.group, 900, 2000)
-    said("peer", "update", club.root / "bob", club.group / "bulletins")
+    said("peer", "update", club.root / "bob", club.group / "announcements")
     club.run_until(lambda: all(club.expires(name) > club.today + timedelta(days=1900) for name in club.names))
     club.run(3.0)
     for name in club.names:
@@ -205,10 +212,10 @@ def test_certificates_are_renewed_over_the_network_without_a_restart(club):
         assert program.expires == club.expires(name).isoformat()
         assert not program.failure
         assert [event for event in club.events(name) if event["event"] == "certificate"]
-        kept = {path.name for path in (club.root / name / "bulletins").iterdir()}
+        kept = {path.name for path in (club.root / name / "announcements").iterdir()}
         assert kept == {"certificate-ann", "certificate-bob", "certificate-cat"}
-        assert not program.node.trouble["expiry"]
-    mode = (club.root / "ann/bulletins/certificate-bob").stat().st_mode & 0o777
+        assert not program.node.errors["expiry"]
+    mode = (club.root / "ann/announcements/certificate-bob").stat().st_mode & 0o777
     assert mode == 0o600
 
 
@@ -216,7 +223,7 @@ def test_who_was_away_finds_its_certificate_when_it_comes_back(club):
     club.start("ann", "bob").run(3.0)
     club.pass_days(SOON)
     renew(club.group, now=club.today)
-    said("peer", "update", club.root / "ann", club.group / "bulletins/certificate-cat")
+    said("peer", "update", club.root / "ann", club.group / "announcements/certificate-cat")
     club.run(5.0)
     club.stop("bob").start("bob").run(3.0)  # bob has it on disk
     club.stop("ann")
@@ -228,15 +235,15 @@ def test_who_was_away_finds_its_certificate_when_it_comes_back(club):
 def test_trouble_from_thirty_days_before_and_an_end_when_it_expires(club):
     club.start().run(3.0)
     program = club.programs["ann"]
-    assert not program.node.trouble["expiry"]
+    assert not program.node.errors["expiry"]
     club.pass_days(825 - 31)
     club.run(3.0)
-    assert not program.node.trouble["expiry"]
+    assert not program.node.errors["expiry"]
     club.pass_days(2)
     club.run(3.0)
-    assert program.node.trouble["expiry"] == 1
-    assert "the certificate expires on" in program.node.trouble.last
-    assert "coterie peer update" in program.node.trouble.last
+    assert program.node.errors["expiry"] == 1
+    assert "the certificate expires on" in program.node.errors.last
+    assert "coterie peer update" in program.node.errors.last
     assert sum(event["event"] == "expiry" for event in club.events("ann")) == 1
     assert not program._stopping
     club.pass_days(29)
@@ -250,7 +257,7 @@ def test_a_peer_without_a_certificate_has_nothing_to_expire(club):
     program = club.start("ann").programs["ann"]
     (club.root / "ann/tls.crt").unlink()
     club.run(2.0)
-    assert not program.node.trouble.total()
+    assert not program.node.errors.total()
 
 
 def test_a_renewed_invitation_is_taken_over_by_a_running_peer(club):
@@ -268,62 +275,62 @@ def test_a_certificate_that_is_not_mine_is_a_trouble_and_no_more(club):
     longer = sign_csr(bobs, office.ca_key, office.ca, name="ann", endpoint=None, days=2000)
     assert bob != certificate_der(longer)
     program = club.programs["ann"]
-    program.node.take_bulletins(club.now, [posted(club, "ann", certificate_der(longer))])
+    program.node.take_announcements(club.now, [posted(club, "ann", certificate_der(longer))])
     club.run(5.0)
     assert (club.root / "ann/tls.crt").read_bytes() == before
-    assert program.node.trouble["certificate"] == 1
-    assert "another TLS key" in program.node.trouble.last
+    assert program.node.errors["certificate"] == 1
+    assert "another TLS key" in program.node.errors.last
     assert not program._stopping
 
 
 def test_what_nobody_needs_any_more_is_deleted(club):
     club.start("ann")
     program = club.programs["ann"]
-    program.node.take_bulletins(club.now, [posted(club, "bob")])
+    program.node.take_announcements(club.now, [posted(club, "bob")])
     club.run(2.0)
-    assert (club.root / "ann/bulletins/certificate-bob").exists()
+    assert (club.root / "ann/announcements/certificate-bob").exists()
     program.node.group.board.forget(club.today + timedelta(days=901))
     club.run(2.0)
-    assert not (club.root / "ann/bulletins/certificate-bob").exists()
+    assert not (club.root / "ann/announcements/certificate-bob").exists()
 
 
-# -- the steward's chores ----------------------------------------------------------------------------------------------
+# -- the admin's chores ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
-def test_a_group_with_the_steward_beside_a_peer_never_expires(club):
+def test_a_group_with_the_admin_beside_a_peer_never_expires(club):
     """Nobody types anything for six years."""
-    club.start("ann", steward=club.group)
+    club.start("ann", admin=club.group)
     club.start("bob", "cat").run(5.0)
     for cycle in range(3):
         club.pass_days(800)  # 25 are left
         club.run(65.0)
         for name in club.names:
             assert club.expires(name) > club.today + timedelta(days=800)
-            assert not club.programs[name].node.trouble["expiry"]
+            assert not club.programs[name].node.errors["expiry"]
             assert not club.programs[name]._stopping
             assert club.programs[name].transport.reloads == cycle + 1
     assert club.days > 6 * 365
 
 
-def test_lists_and_bulletins_of_the_steward_go_out_by_themselves(club, tmp_path):
-    club.start("ann", steward=club.group)
+def test_lists_and_announcements_of_the_admin_go_out_by_themselves(club, tmp_path):
+    club.start("ann", admin=club.group)
     club.start("bob", "cat").run(2.0)
-    eve = groups.enroll(club.group, tmp_path / "eve", "eve", ties={"cat": 1.0})
+    eve = groups.enroll(club.group, tmp_path / "eve", "eve", edges={"cat": 1.0})
     renew(club.group, 900, 900)
     club.run_until(
         lambda: all(p.node.group.roster.version == eve.roster.version for p in club.programs.values()), 180.0
     )
     club.run_until(lambda: all(len(p.node.group.board.held) == 4 for p in club.programs.values()), 60.0)
-    assert not any(p.node.trouble["steward"] for p in club.programs.values())
+    assert not any(p.node.errors["admin"] for p in club.programs.values())
 
 
 def test_a_steward_that_cannot_be_read_is_a_trouble_and_no_more(club, tmp_path):
     groups.create(tmp_path / "another", features=["a"], target="b")
     for k, (name, folder) in enumerate((("ann", tmp_path / "none"), ("bob", tmp_path / "another"))):
-        club.start(name, steward=folder)
+        club.start(name, admin=folder)
         club.run(65.0)
-        assert club.programs[name].node.trouble["steward"] == 2, k
+        assert club.programs[name].node.errors["admin"] == 2, k
         assert not club.programs[name]._stopping
     said_it = [event for event in club.events("bob") if "that of another group" in event.get("what", "")]
     assert len(said_it) == 1
@@ -335,7 +342,7 @@ def test_a_steward_that_cannot_be_read_is_a_trouble_and_no_more(club, tmp_path):
 def test_a_relay_is_brought_its_certificate(club, tmp_path):
     Identity.make(tmp_path / "hub", "hub", "127.0.0.1:7000")
     groups.join(tmp_path / "hub", groups.invite(club.group, groups.request(tmp_path / "hub"), relay=True))
-    club.start("ann", steward=club.group)
+    club.start("ann", admin=club.group)
     published = []
     club.programs["ann"].transport.publish_roster = lambda data, to=None: published.append(data)
     club.run(3.0)
@@ -345,15 +352,15 @@ def test_a_relay_is_brought_its_certificate(club, tmp_path):
     package = next(data for data in published if data.startswith(PACKAGE))
     relay = type("Relay", (), {"reloads": 0, "reload": lambda self: setattr(self, "reloads", self.reloads + 1)})()
     with pytest.raises(IdentityError):
-        update_bulletins(tmp_path / "none", [])
+        update_announcements(tmp_path / "none", [])
     office = RelayOffice(tmp_path / "hub", relay, Log())
-    signed = (club.group / "bulletins/certificate-hub").read_bytes()
+    signed = (club.group / "announcements/certificate-hub").read_bytes()
     assert signed in package
     assert not office.look()
     assert office.take(package) == b""
     today = {"now": None, "version": int(time.time()) + 10**9}
     fresh = posted(club, "hub", endpoint="127.0.0.1:7000", days=2000, **today)
-    assert office.take(bulletins.packaged(b"a list", [fresh, posted(club, "ann")])) == b"a list"
+    assert office.take(announcements.packaged(b"a list", [fresh, posted(club, "ann")])) == b"a list"
     assert not office.look()
     assert relay.reloads == 1
-    assert [path.name for path in (tmp_path / "hub/bulletins").iterdir()] == ["certificate-hub"]
+    assert [path.name for path in (tmp_path / "hub/announcements").iterdir()] == ["certificate-hub"]

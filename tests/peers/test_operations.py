@@ -61,7 +61,7 @@ def test_what_init_writes_is_all_defaults(tmp_path):
     assert read_settings(tmp_path) == Settings()
     path.write_text(re.sub(r"(?m)^# (\w+ = )", r"\1", path.read_text()))  # every example is a good value
     on = read_settings(tmp_path)
-    assert (on.data, on.metrics, on.share_health, on.steward) == ("rows.csv", 9100, False, "../club")
+    assert (on.data, on.metrics, on.share_health, on.admin) == ("rows.csv", 9100, False, "../club")
     assert on.path(tmp_path, "data") == tmp_path / "rows.csv"
     write_settings(tmp_path, data="other.csv")  # what somebody has written is left alone
     assert read_settings(tmp_path).data == "rows.csv"
@@ -135,7 +135,7 @@ def peer(tmp_path_factory):
     (where / "rows.csv").write_text("\n".join(["a,b,y", *rows]) + "\n")
     folder = where / "ann"
     enroll(where / "club", folder, "ann", f"127.0.0.1:{free_port()}")
-    enroll(where / "club", where / "bob", "bob", f"127.0.0.1:{free_port()}", ties={"ann": 1.0})
+    enroll(where / "club", where / "bob", "bob", f"127.0.0.1:{free_port()}", edges={"ann": 1.0})
     said("peer", "update", folder, where / "club/roster")
     write_settings(folder, data="../rows.csv", metrics=0)
     with open(where / "log", "wb") as log:
@@ -172,12 +172,12 @@ def test_a_running_peer_tells_what_is_so_now(peer):
 
 @pytest.mark.slow
 def test_a_mute_is_noticed_by_a_running_peer(peer):
-    assert [tie["name"] for tie in said("peer", "status", peer.folder)["ties"]] == ["bob"]
+    assert [edge["name"] for edge in said("peer", "status", peer.folder)["edges"]] == ["bob"]
     assert said("peer", "mute", peer.folder, "bob") == {"muted": ["bob"]}
     status = until(lambda: (s := said("peer", "status", peer.folder))["muted"] == ["bob"] and s, "it is not muted")
-    assert status["ties"] == []
+    assert status["edges"] == []
     assert said("peer", "mute", peer.folder, "bob", "--undo") == {"muted": []}
-    until(lambda: said("peer", "status", peer.folder)["ties"], "it stays muted")
+    until(lambda: said("peer", "status", peer.folder)["edges"], "it stays muted")
     events = until(lambda: (e := said("peer", "audit", peer.folder)["events"])[-1]["event"] == "heard again" and e, "")
     assert [event["event"] for event in events][-3:] == ["start", "muted", "heard again"]
 
@@ -191,7 +191,7 @@ def test_a_full_disk_is_told(peer):
     try:
         status = until(lambda: (s := said("peer", "status", peer.folder))["status_error"] and s, "it is not told")
         assert not status["stale"]  # the peer itself has told
-        assert status["trouble"]["disk"] >= 1
+        assert status["errors"]["disk"] >= 1
         assert status["at"] >= json.loads((peer.folder / "status.json").read_bytes())["at"]
         table = typed("peer", "status", peer.folder)
         assert "status.json" in table
@@ -202,7 +202,7 @@ def test_a_full_disk_is_told(peer):
         with urlopen(url, timeout=5) as answer:
             text = answer.read().decode()
         assert re.search(r"coterie_status_written\{[^}]*\} 0.0", text)
-        assert re.search(r'coterie_trouble_total\{[^}]*kind="disk"\} [1-9]', text)
+        assert re.search(r'coterie_errors_total\{[^}]*kind="disk"\} [1-9]', text)
     finally:
         resource.prlimit(pid, resource.RLIMIT_FSIZE, before)
     until(lambda: said("peer", "status", peer.folder)["status_error"] is None, "it does not recover")
@@ -295,7 +295,7 @@ def test_refusals_are_counted_by_sender(group, tmp_path):
     node, program = group.nodes[0], program_of(group, tmp_path)
     for _ in range(3):
         node.receive(group.now, 1, b"not a letter")
-    node.receive(group.now, 2, bytes(group.charter.letter_bytes + 1))
+    node.receive(group.now, 2, bytes(group.charter.message_bytes + 1))
     for stranger in range(77, 177):
         node.receive(group.now, stranger, b"not a letter")
     for _ in range(INBOX + 5):
@@ -307,7 +307,7 @@ def test_refusals_are_counted_by_sender(group, tmp_path):
     assert re.search(r'refused_by_total\{[^}]*peer="m1",reason="format"\} 3', prometheus(status | {"age": 0.0}))
     table = shown(status)
     assert "m1: 3 format; m2: 1 size" in table
-    status["ties"][0]["name"] = "a-much-longer-name"
+    status["edges"][0]["name"] = "a-much-longer-name"
     lines = [line for line in shown(status).splitlines() if "  weight " in line]
     assert len({line.index("  weight ") for line in lines}) == 1  # below each other, whatever their names
 
@@ -345,8 +345,8 @@ def test_a_private_peer_works_out_its_own_model_within_a_minute(tmp_path):
 
 
 def test_a_muted_neighbour_is_forgotten(tmp_path):
-    """Its tie goes with all that came by it; what it says is refused; the model is again that of one's own rows."""
-    group = SmallGroup(sizes=(8, 8), ties=[(0, 1, 5.0)], ridge=0.1).start().run(5.0)
+    """Its edge goes with all that came by it; what it says is refused; the model is again that of one's own rows."""
+    group = SmallGroup(sizes=(8, 8), edges=[(0, 1, 5.0)], ridge=0.1).start().run(5.0)
     node = group.nodes[0]
     for _ in range(20):
         assert group.offered(1, 0, 0, [50.0, -50.0, 50.0]) is None
@@ -356,7 +356,7 @@ def test_a_muted_neighbour_is_forgotten(tmp_path):
     write_muted(tmp_path, ["m1", "somebody else"])
     program = program_of(group, tmp_path)
     program._look_who_is_muted()
-    assert (node.ties, node.group.muted) == ({}, {1})
+    assert (node.edges, node.group.muted) == ({}, {1})
     assert group.offered(1, 0, 0, [50.0, -50.0, 50.0]) == "muted"
     assert node.mail.gate.refused_by[1, "muted"] == 1
     group.run(200.0)
@@ -367,10 +367,10 @@ def test_a_muted_neighbour_is_forgotten(tmp_path):
     group.crash(0)
     group.start(0)  # it is on the disk, and so is the mute
     program_of(group, tmp_path)._look_who_is_muted()
-    assert group.nodes[0].ties == {}
+    assert group.nodes[0].edges == {}
     write_muted(tmp_path, [])
     program_of(group, tmp_path)._look_who_is_muted()
-    assert group.nodes[0].ties == {1: 5.0}
+    assert group.nodes[0].edges == {1: 5.0}
     group.run(30.0)
     assert group.offered(1, 0, 0, [1.0, 1.0, 1.0]) is None
 
@@ -384,9 +384,9 @@ def test_any_method_goes_on_without_a_muted_neighbour(words, tmp_path):
     program_of(group, tmp_path)._look_who_is_muted()
     before = len(group.mail)
     group.run(30.0)
-    assert 1 not in node.ties
+    assert 1 not in node.edges
     assert not [mail for mail in group.mail[before:] if mail[:2] == (0, 1)]
-    assert node.ties
+    assert node.edges
     assert np.all(np.isfinite(node.theta))
 
 
@@ -412,20 +412,20 @@ def moved_by(influence):
 
 def test_the_neighbour_that_moves_the_model_most_is_named(group, tmp_path):
     node, program = group.nodes[0], program_of(group, tmp_path)
-    slots = node.peer.world.peer.tolist()
+    slots = node.peer.arrays.peer.tolist()
     assert set(slots) == {1, 2, 3}
     moved = {1: 1.0, 2: 3.0, 3: float("nan")}
-    node.method = moved_by(lambda world, own, tie: np.array([moved[j] for j in world.peer.tolist()]))
+    node.method = moved_by(lambda arrays, own, edge: np.array([moved[j] for j in arrays.peer.tolist()]))
     assert influences(node) == {1: 0.25, 2: 0.75, 3: 0.0}
     status = status_of(program) | {"served": "alone"}
     assert mover(status) == "m2"
     assert "moves it 75%" in shown(status)
     assert "m2 moves it most (coterie peer mute FOLDER m2)" in shown(status)
-    assert 'coterie_tie_influence{name="m0",run="' in prometheus(status | {"age": 0.0})
+    assert 'coterie_edge_influence{name="m0",run="' in prometheus(status | {"age": 0.0})
     found = findings(status, 0.0)
     assert [one.check for one in found] == ["served"]
     assert "coterie peer mute FOLDER m2" in found[0].text
-    node.method = moved_by(lambda world, own, tie: None)
+    node.method = moved_by(lambda arrays, own, edge: None)
     assert influences(node) == {}
     node.method = moved_by(None)
     assert influences(node) == {}
@@ -448,7 +448,7 @@ def test_a_status_that_cannot_be_written_is_a_trouble(group, tmp_path):
     program.log = Log(stream)
     assert health(program.status)[0] is False  # nothing is known yet
     program._write_status()
-    assert (program.status["status_error"], program.status["trouble"]) == (None, {})
+    assert (program.status["status_error"], program.status["errors"]) == (None, {})
     assert health(program.status)[0] is True
     group.now += 60.0
     well, told = health(program.status)
@@ -461,7 +461,7 @@ def test_a_status_that_cannot_be_written_is_a_trouble(group, tmp_path):
     assert health(program.status)[0] is False
     group.now += 100.0
     program._housekeeping(group.now)
-    assert program.status["trouble"]["disk"] >= 1
+    assert program.status["errors"]["disk"] >= 1
     (tmp_path / "elsewhere").rename(folder)
     for _ in range(2):
         program._write_status()
@@ -470,8 +470,8 @@ def test_a_status_that_cannot_be_written_is_a_trouble(group, tmp_path):
 
 def test_a_status_is_json_for_every_reader():
     """In which there is no NaN: also not inside of something."""
-    found = json.loads(_json({"score": math.inf, "ties": [{"influence": math.nan}]}), parse_constant=pytest.fail)
-    assert found == {"score": None, "ties": [{"influence": None}]}
+    found = json.loads(_json({"score": math.inf, "edges": [{"influence": math.nan}]}), parse_constant=pytest.fail)
+    assert found == {"score": None, "edges": [{"influence": None}]}
 
 
 def test_a_broken_certificate_is_a_trouble_and_no_end(group, tmp_path):
@@ -479,8 +479,8 @@ def test_a_broken_certificate_is_a_trouble_and_no_end(group, tmp_path):
     text = "tls.crt, tls.key and ca.crt cannot be used for TLS"
     program.office._look_at_certificate = Mock(side_effect=ParameterError(text))
     program._housekeeping(group.now)
-    assert "cannot be used for TLS" in program.node.trouble.last
-    assert program.node.trouble["office"] == 1
+    assert "cannot be used for TLS" in program.node.errors.last
+    assert program.node.errors["office"] == 1
     assert not program._stopping
 
 
@@ -490,7 +490,7 @@ NOW = 1_800_000_000.0
 WELL = {
     "name": "ann", "at": NOW, "period": 5.0, "uptime": 5000.0, "rate": 1.0, "state_age": 1.0,
     "certificate_expires": "2030-01-01T00:00:00+00:00", "disk": {"free_mb": 5000.0, "writable": True},
-    "ties": [{"name": "bob", "heard": 3.0}, {"name": "eve", "heard": None}], "trouble": {}, "served": "together",
+    "edges": [{"name": "bob", "heard": 3.0}, {"name": "eve", "heard": None}], "errors": {}, "served": "together",
 }  # fmt: skip
 
 
@@ -506,19 +506,19 @@ WELL = {
         ({"certificate_expires": "2027-02-10T00:00:00+00:00"}, ("warning", "certificate")),
         ({"certificate_expires": "2027-01-20T00:00:00+00:00"}, ("critical", "certificate")),
         ({"certificate_expires": "2027-01-01T00:00:00+00:00"}, ("critical", "certificate")),
-        ({"ties": [{"name": "bob", "heard": 900.0}]}, ("critical", "neighbours")),
-        ({"ties": [{"name": "bob", "heard": 900.0}], "silent_minutes": 20.0}, None),
-        ({"ties": [{"name": "bob", "heard": None}]}, ("critical", "neighbours")),
-        ({"ties": [{"name": "bob", "heard": None}], "uptime": 30.0}, None),
-        ({"ties": []}, ("warning", "neighbours")),
+        ({"edges": [{"name": "bob", "heard": 900.0}]}, ("critical", "neighbours")),
+        ({"edges": [{"name": "bob", "heard": 900.0}], "silent_minutes": 20.0}, None),
+        ({"edges": [{"name": "bob", "heard": None}]}, ("critical", "neighbours")),
+        ({"edges": [{"name": "bob", "heard": None}], "uptime": 30.0}, None),
+        ({"edges": []}, ("warning", "neighbours")),
         ({"served": "alone"}, ("warning", "served")),
-        ({"trouble": {"radius": 3}, "trouble_at": {"radius": NOW - 10}}, ("warning", "radius")),
-        ({"trouble": {"radius": 3}, "trouble_at": {"radius": NOW - 10_000}}, None),
-        # What lasts is an alarm as long as it does; what was healed was never so.
-        ({"trouble": {"fork": 1}, "trouble_at": {"fork": NOW - 10_000}}, None),
-        ({"trouble": {"duplicate": 1}, "trouble_at": {"duplicate": NOW - 10}}, ("warning", "duplicate")),
-        ({"trouble": {"fork": 1}, "alarms": {"fork": "two lists of one version"}}, ("critical", "fork")),
-        ({"alarms": {"duplicate": "another process, says eve"}}, ("warning", "duplicate")),  # who may lie
+        ({"errors": {"radius": 3}, "error_at": {"radius": NOW - 10}}, ("warning", "radius")),
+        ({"errors": {"radius": 3}, "error_at": {"radius": NOW - 10_000}}, None),
+        # What lasts is an alert as long as it does; what was healed was never so.
+        ({"errors": {"fork": 1}, "error_at": {"fork": NOW - 10_000}}, None),
+        ({"errors": {"duplicate": 1}, "error_at": {"duplicate": NOW - 10}}, ("warning", "duplicate")),
+        ({"errors": {"fork": 1}, "alerts": {"fork": "two lists of one version"}}, ("critical", "fork")),
+        ({"alerts": {"duplicate": "another process, says eve"}}, ("warning", "duplicate")),  # who may lie
         ({"releases_left": 0}, ("info", "privacy")),
         ({"proposal": {"changes": "coupling=2"}}, ("info", "charter")),
         ({"state_age": 5000.0}, ("warning", "state")),
@@ -578,8 +578,8 @@ def test_a_unit_says_what_it_must(unit, ann, tmp_path):
         "Type=notify",
     ):
         assert line in lines
-    # The steward's folder is written to; and what would keep the peer from working is said.
-    (ann / "peer.toml").write_text('steward = "../club"\n')
+    # The admin's folder is written to; and what would keep the peer from working is said.
+    (ann / "peer.toml").write_text('admin = "../club"\n')
     words = ["peer", "install", str(ann), "--user", "somebody", "-o", str(tmp_path)]
     done = subprocess.run([sys.executable, "-m", "coterie", *words], capture_output=True, text=True, check=True)
     assert "names no data" in done.stderr
@@ -597,7 +597,7 @@ def test_units_that_cannot_be(ann, tmp_path):
         unit_of(tmp_path, "ann", "root\nExecStart=/bin/sh")
     for line, message in (
         ('data = "nowhere.csv"', r"nowhere\.csv' is not a file"),
-        ('steward = "../nowhere"', "nowhere' is not a folder"),
+        ('admin = "../nowhere"', "nowhere' is not a folder"),
     ):
         (ann / "peer.toml").write_text(line)
         with pytest.raises(DataError, match=message):
@@ -640,9 +640,9 @@ def metrics(tmp_path_factory):
         group = SmallGroup(words).start().run(5.0)
         node, program = group.nodes[0], program_of(group, tmp_path_factory.mktemp("p"), expires="2030-01-01T00:00:00Z")
         node.receive(group.now, 1, b"not a letter")
-        node.trouble["disk"] += 1
+        node.errors["disk"] += 1
         if words == "cd":
-            node.method = moved_by(lambda world, own, tie: np.ones(world.peer.shape))
+            node.method = moved_by(lambda arrays, own, edge: np.ones(arrays.peer.shape))
         program.served = "together"
         program._write_status()
         program._write_status()
@@ -726,7 +726,7 @@ def test_exit_codes_are_documented_and_distinct(monkeypatch, capsys):
 
     @broken.command()
     def fails() -> None:
-        raise RemovedError("the steward has removed this peer")
+        raise RemovedError("the admin has removed this peer")
 
     monkeypatch.setattr(sys, "argv", ["coterie"])
     with pytest.raises(SystemExit) as ended:
@@ -766,7 +766,7 @@ def test_a_status_says_which_model_is_served_until_when_and_what_the_trouble_was
     status = status_of(program_of(group, tmp_path)) | {"running": True, "pid": 1, "score": 1.5, "score_alone": 0.0}
     status |= {"served": "together", "why": "not clearly worse", "scored_on": "own rows", "rows_aside": 0}
     status |= {"certificate_expires": "2031-02-03T00:00:00+00:00"}
-    table = shown(status | {"trouble": {"data": 1}, "last_trouble": "the rows could not be read [again]"})
+    table = shown(status | {"errors": {"data": 1}, "last_error": "the rows could not be read [again]"})
     assert "together: not clearly worse" in table
     assert "until 2031-02-03" in table
     assert "own rows, which it has learned from" in table
@@ -778,7 +778,7 @@ def test_a_status_says_which_model_is_served_until_when_and_what_the_trouble_was
 def test_a_failed_enrolment_leaves_no_identity_in_the_way(tmp_path):
     made(tmp_path / "club")
     with pytest.raises(DataError, match="is not a member"):
-        enroll(tmp_path / "club", tmp_path / "ann", "ann", ties={"bbo": 1.0})
+        enroll(tmp_path / "club", tmp_path / "ann", "ann", edges={"bbo": 1.0})
     assert not [*(tmp_path / "ann").iterdir()]
     assert enroll(tmp_path / "club", tmp_path / "ann", "ann").me.name == "ann"
 

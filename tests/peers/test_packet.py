@@ -33,7 +33,7 @@ packets = st.builds(
     run=st.binary(min_size=16, max_size=16),
     sender=whole,
     to=st.integers(-2, 2**53 - 1),
-    boot=counter,
+    session=counter,
     sequence=counter,
     largest=whole,
     kind=st.integers(-128, 2**16 - 1),
@@ -70,7 +70,7 @@ def test_a_greeting_is_read_as_it_was_written(nonce, roster):
 def packed(**other):
     """A packet that no encoder of ours would write, with a signature of zeros."""
     fields = {
-        "version": 2, "run": RUN, "sender": 0, "to": 1, "boot": 1, "sequence": 1, "largest": 0, "kind": 0,
+        "version": 2, "run": RUN, "sender": 0, "to": 1, "session": 1, "sequence": 1, "largest": 0, "kind": 0,
         "content": b"",
     } | other  # fmt: skip
     return bytes(wire.SIGNATURE) + msgspec.msgpack.encode(list(fields.values()))
@@ -83,7 +83,7 @@ def packed(**other):
         {"run": b"short"}, {"run": bytes(17)}, {"run": "0" * 16},
         {"sender": -1}, {"sender": 2**53}, {"sender": 2**63}, {"sender": 0.5}, {"sender": True},
         {"to": -3}, {"to": 2**53}, {"to": [1]},
-        {"boot": 0}, {"boot": 2**53}, {"sequence": 0}, {"sequence": -1}, {"sequence": 2**64 - 1},
+        {"session": 0}, {"session": 2**53}, {"sequence": 0}, {"sequence": -1}, {"sequence": 2**64 - 1},
         {"kind": -129}, {"kind": 2**16}, {"content": "text"}, {"content": None}, {"content": [0, 1]},
         {"largest": -1}, {"largest": 2**53}, {"largest": float("nan")},
     ],
@@ -115,26 +115,26 @@ def test_a_packet_is_a_whole_array_and_nothing_else():
 # -- a fuzzer ----------------------------------------------------------------------------------------------------------
 
 
-def mutants(letters, count):
-    """Letters that nobody has signed: (owner of the key it came by, bytes)."""
-    honest = {data for _, data in letters}
-    for k, (owner, data) in enumerate(letters):
+def mutants(messages, count):
+    """Messages that nobody has signed: (owner of the key it came by, bytes)."""
+    honest = {data for _, data in messages}
+    for k, (owner, data) in enumerate(messages):
         fields = msgspec.msgpack.decode(data[wire.SIGNATURE :])
-        fields[5] += 1000  # as who wants an old letter to count as new
+        fields[5] += 1000  # as who wants an old message to count as new
         yield owner, data[: wire.SIGNATURE] + msgspec.msgpack.encode(fields)
-        yield from ((owner, bad) for bad in mutations(data, count // len(letters), k) if bad not in honest)
+        yield from ((owner, bad) for bad in mutations(data, count // len(messages), k) if bad not in honest)
 
 
 @pytest.mark.parametrize("count", [15_000, pytest.param(100_000, marks=pytest.mark.slow)])
 def test_no_mutant_passes_the_gate(count):
     group = SmallGroup(max_rows=20, confidence="gossip").start().run(20.0)
-    letters = [(i, data) for i, j, data in group.mail if j == 0]
-    assert len(letters) > 50
-    assert {wire.read_packet(data)[0].kind for _, data in letters} >= {0, wire.HELLO, wire.WELCOME}
+    messages = [(i, data) for i, j, data in group.mail if j == 0]
+    assert len(messages) > 50
+    assert {wire.read_packet(data)[0].kind for _, data in messages} >= {0, wire.HELLO, wire.WELCOME}
     gate = Gate(bytes.fromhex(group.charter.run), 0, 400, 1e12, 20)
     gate.admit({i: public(i) for i in range(4)})
     reasons = Counter()
-    for now, (owner, broken) in enumerate(mutants(letters, count)):
+    for now, (owner, broken) in enumerate(mutants(messages, count)):
         with pytest.raises(Refused) as refusal:
             gate.check(float(now), owner, broken)
         reasons[refusal.value.reason] += 1
@@ -142,7 +142,7 @@ def test_no_mutant_passes_the_gate(count):
     assert reasons.total() > 0.8 * count
     assert set(reasons) >= {"format", "version", "run", "sender", "recipient", "signature"}
     assert reasons["signature"] < 0.6 * reasons.total()  # it is the last thing to look at, and the dearest
-    for owner, data in sorted(letters, key=lambda letter: (letter[0], wire.read_packet(letter[1])[0].sequence)):
+    for owner, data in sorted(messages, key=lambda message: (message[0], wire.read_packet(message[1])[0].sequence)):
         gate.check(1e6, owner, data)  # and the honest ones still pass
 
 
@@ -153,29 +153,35 @@ NUMBERS = [
 ]  # fmt: skip
 
 
-def mutated(chance, kind, text):
-    """Kind and content that a hostile member might make of an honest letter."""
-    match chance.randrange(7):
+def mutated(randomness, kind, text):
+    """Kind and content that a hostile member might make of an honest message."""
+    match randomness.randrange(7):
         case 0:
             broken = bytearray(write_numbers(text))
-            for _ in range(chance.randint(1, 4) if broken else 0):
-                broken[chance.randrange(len(broken))] = chance.randrange(256)
+            for _ in range(randomness.randint(1, 4) if broken else 0):
+                broken[randomness.randrange(len(broken))] = randomness.randrange(256)
             return kind, bytes(broken)
         case 1:
             content = write_numbers(text)
-            return kind, content[: chance.randrange(len(content) + 1)] + chance.randbytes(chance.randrange(20))
+            return kind, content[: randomness.randrange(len(content) + 1)] + randomness.randbytes(
+                randomness.randrange(20)
+            )
         case 2:
-            return chance.choice((*range(12), 65_535)), write_numbers(text)
+            return randomness.choice((*range(12), 65_535)), write_numbers(text)
         case 3:  # of another length
-            text = np.resize(text, chance.randrange(3 * text.size + 4)) if text.size else np.zeros(chance.randrange(9))
+            text = (
+                np.resize(text, randomness.randrange(3 * text.size + 4))
+                if text.size
+                else np.zeros(randomness.randrange(9))
+            )
         case 4:  # all numbers alike
-            text = np.full_like(text, chance.choice(NUMBERS))
+            text = np.full_like(text, randomness.choice(NUMBERS))
         case _:
             text = text.copy()
-            for _ in range(chance.randint(1, 3)):
+            for _ in range(randomness.randint(1, 3)):
                 if text.size:
-                    k = chance.randrange(text.size)
-                    text[k] = chance.choice((*NUMBERS, -text[k], 0.1 * text[k], chance.uniform(-100, 100)))
+                    k = randomness.randrange(text.size)
+                    text[k] = randomness.choice((*NUMBERS, -text[k], 0.1 * text[k], randomness.uniform(-100, 100)))
     return kind, write_numbers(text)
 
 
@@ -183,13 +189,13 @@ def mutated(chance, kind, text):
 @pytest.mark.parametrize("words", ["cd", "djam", "admm", "boosting", "learned", "learned boosting"])
 def test_a_hostile_member_breaks_nothing(words):
     group = SmallGroup(words).start().run(40.0)
-    node, chance = group.nodes[0], random.Random(words)
+    node, randomness = group.nodes[0], random.Random(words)
     packets = [wire.read_packet(data)[0] for i, j, data in group.mail if (i, j) == (1, 0)]
-    letters = [(packet.kind, read_numbers(packet.content)) for packet in packets if packet.kind >= 0]
-    before, taken = node.mail.gate.refused.total(), node.mail.received["letters"]
+    messages = [(packet.kind, read_numbers(packet.content)) for packet in packets if packet.kind >= 0]
+    before, taken = node.mail.gate.refused.total(), node.mail.received["messages"]
     count = 1500
     for k in range(count):
-        data = group.packet(1, 0, *mutated(chance, *chance.choice(letters)))
+        data = group.packet(1, 0, *mutated(randomness, *randomness.choice(messages)))
         for send in node.receive(group.now, 1, data):
             packet = wire.read_packet(send.data)[0]
             if packet.kind >= 0:
@@ -199,7 +205,7 @@ def test_a_hostile_member_breaks_nothing(words):
             group.queue.clear()
         assert np.all(np.isfinite(node.theta))
     refused = node.mail.gate.refused.total() - before
-    taken = node.mail.received["letters"] - taken
+    taken = node.mail.received["messages"] - taken
     assert taken + refused == count  # each of them was one or the other
     assert set(node.mail.gate.refused) >= {"shape", "finite", "norm"}
     assert taken < count // 2
@@ -210,17 +216,17 @@ def test_a_hostile_member_breaks_nothing(words):
 
 def test_hostile_notices_break_nothing():
     group = SmallGroup().start()
-    node, chance = group.nodes[0], random.Random(7)
+    node, randomness = group.nodes[0], random.Random(7)
     contents = [wire.write_hello(bytes(16), 1), b"leaves", b"stops", group.signed, b"", struct.pack("<d", np.nan)]
-    before = dict(node.ties)
+    before = dict(node.edges)
     for _ in range(2000):
-        content = bytearray(chance.choice(contents))
-        if content and chance.random() < 0.8:
-            content[chance.randrange(len(content))] ^= chance.randrange(1, 256)
-        kind = chance.choice((wire.HELLO, wire.WELCOME, wire.BYE, wire.ROSTER, -5, -128))
+        content = bytearray(randomness.choice(contents))
+        if content and randomness.random() < 0.8:
+            content[randomness.randrange(len(content))] ^= randomness.randrange(1, 256)
+        kind = randomness.choice((wire.HELLO, wire.WELCOME, wire.BYE, wire.ROSTER, -5, -128))
         content = b"stops" if kind == wire.BYE else bytes(content)
         node.receive(group.now, 1, group.packet(1, 0, kind, content))
-    assert node.ties == before
+    assert node.edges == before
     assert node.group.roster.version == 1
     assert set(node.mail.gate.refused) >= {"format", "signature"}
     assert 1 in node.fresh.proven  # an answer to another question proves nothing, and takes nothing back

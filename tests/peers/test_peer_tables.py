@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from processes import until
-from small_group import STEWARD, SmallGroup, public
+from small_group import ADMIN, SmallGroup, public
 from typed import typed
 from typer.testing import CliRunner
 
@@ -38,8 +38,8 @@ pytestmark = pytest.mark.plain
 
 
 def charter(**fields):
-    given = {"features": ["age", "dose"], "target": "ill", "labels": ["no", "yes"], "steward": public(STEWARD)}
-    return make_charter(**given | {"letters_per_second": 1e6} | fields)
+    given = {"features": ["age", "dose"], "target": "ill", "labels": ["no", "yes"], "admin": public(ADMIN)}
+    return make_charter(**given | {"messages_per_second": 1e6} | fields)
 
 
 def written(path, text):
@@ -206,7 +206,7 @@ def test_a_target_in_public_units_is_learned_in_them_and_predicted_in_its_own(tm
         X, y = rows_of(one, frame)
         work = work_of(one, X, y)
         model = Model("alone", work.local, work.spread, work.noise, np.full(2, np.nan))
-        group = SmallGroup(one, sizes=(40,), ties=(), work=[work]).start()
+        group = SmallGroup(one, sizes=(40,), edges=(), work=[work]).start()
         told[one.run] = predicted(one, model, X[:3]), scores(group.nodes[0])["score_alone"]
     (before, rmse), (after, again) = told.values()
     assert all(np.allclose(before[name], after[name], rtol=1e-3) for name in ("prediction", "std", "low", "high"))
@@ -297,7 +297,7 @@ def test_peers_of_a_charter_from_a_model_come_near_it(patients, sample):
     together = ct.CollaborativeRegressor(loss="squared").fit(train.drop(columns="cost"), train["cost"], agents="clinic")
     best = np.sqrt(np.mean((together.predict(test.drop(columns="cost")) - test["cost"]) ** 2))
     group = group_of(agreed, [train[train.clinic == i] for i in range(12)]).start().run(110.0)
-    assert not any(node.trouble or node.mail.gate.refused for node in group.nodes.values())
+    assert not any(node.errors or node.mail.gate.refused for node in group.nodes.values())
     errors, local = [], []
     for i, node in group.nodes.items():
         X, y = rows_of(agreed, test[test.clinic == i])
@@ -440,7 +440,7 @@ def test_the_default_group_needs_no_scales(classes):
     guess = model.predict(test[["clinic", "age", "dose"]])
     best = np.mean(guess != test["ill"]) if classes else np.mean((guess - test["ill"]) ** 2) ** 0.5
     group = group_of(agreed, [train[train.clinic == i] for i in range(12)]).start().run(70.0)
-    assert not any(node.trouble or node.mail.gate.refused for node in group.nodes.values())
+    assert not any(node.errors or node.mail.gate.refused for node in group.nodes.values())
 
     def error(theta_of):
         found = []
@@ -549,7 +549,7 @@ def table_of(path):
 
 
 def test_predictions_of_numbers_have_intervals(tmp_path):
-    """Of a peer that is better off alone here: its neighbours' letters say nonsense."""
+    """Of a peer that is better off alone here: its neighbours' messages say nonsense."""
     train, _ = clinics(False, n=8, rows=60)
     agreed = charter(labels=None)
     group = group_of(agreed, [train[train.clinic == i] for i in range(8)], None).start()
@@ -640,10 +640,15 @@ def test_new_rows_are_taken_in_without_forgetting(words):
     frames = [train[train.clinic == i] for i in range(8)]
     group = group_of(agreed, frames).start().run(40.0)
     node = group.nodes[0]
-    before, wakes, boot = node.theta, node.wakes, node.fresh.boot
+    before, wakes, session = node.theta, node.wakes, node.fresh.session
     node.take_work(work_of_table(agreed, pd.concat([frames[0], frames[1]]), 0.0))
     assert np.array_equal(node.theta, before)  # what was learned
-    assert (node.work.size, node.peer.world.rows.values.shape[0], node.wakes, node.fresh.boot) == (24, 24, wakes, boot)
+    assert (node.work.size, node.peer.arrays.rows.values.shape[0], node.wakes, node.fresh.session) == (
+        24,
+        24,
+        wakes,
+        session,
+    )
     group.run(40.0)
     assert not np.array_equal(node.theta, before)
     assert not node.mail.gate.refused
@@ -701,10 +706,10 @@ def test_a_running_peer_goes_on_with_the_old_rows_until_there_are_good_ones(tmp_
         return holds()
 
     written(data, "age,dose,ill\n40,100,maybe\n")
-    until(lambda: looked(lambda: node.trouble["data"]))
+    until(lambda: looked(lambda: node.errors["data"]))
     assert node.work.size == 6
-    assert "those from before stay" in node.trouble.last
-    assert status_of(program)["trouble"] == {"data": 1}
+    assert "those from before stay" in node.errors.last
+    assert status_of(program)["errors"] == {"data": 1}
     written(data, "age,dose,ill\n40,100,yes\n50,200,no\n,300,yes\n")
     until(lambda: looked(lambda: node.work.size == 3))
     told = [json.loads(line) for line in log.getvalue().splitlines()]
@@ -713,7 +718,7 @@ def test_a_running_peer_goes_on_with_the_old_rows_until_there_are_good_ones(tmp_
     assert status_of(program)["served"] == "together"
 
 
-# -- ties, and scales over a graph ------------------------------------------------------------------------------------
+# -- edges, and scales over a graph ------------------------------------------------------------------------------------
 
 
 def test_newcomers_of_a_pooling_group_are_tied_without_a_word(tmp_path):
@@ -724,7 +729,7 @@ def test_newcomers_of_a_pooling_group_are_tied_without_a_word(tmp_path):
     for name in ("ann", "bob"):
         typed("peer", "init", tmp_path / name, "--group", tmp_path / "club")
     roster = load_group(tmp_path / "club").roster
-    assert [tuple(tie) for tie in roster.ties] == [(0, 1, 1.0)]
+    assert [tuple(edge) for edge in roster.edges] == [(0, 1, 1.0)]
     for k in range(2, 24):
         enroll(tmp_path / "club", tmp_path / f"p{k}", f"p{k}")
     roster = load_group(tmp_path / "club").roster
@@ -738,12 +743,12 @@ def test_newcomers_of_a_pooling_group_are_tied_without_a_word(tmp_path):
         steps += bool(far)
     assert (len(seen), steps) <= (24, 3)
     assert len(seen) == 24
-    enroll(tmp_path / "club", tmp_path / "zoe", "zoe", ties={"ann": 2.0})
+    enroll(tmp_path / "club", tmp_path / "zoe", "zoe", edges={"ann": 2.0})
     assert load_group(tmp_path / "club").roster.neighbours(24) == {0: 2.0}
     typed("group", "create", tmp_path / "graph", "--features", "age", "--target", "y", "--objective", "personalized")
     for name in ("a", "b"):
         typed("peer", "init", tmp_path / name, "--group", tmp_path / "graph")
-    assert not load_group(tmp_path / "graph").roster.ties  # a graph is the steward's to know
+    assert not load_group(tmp_path / "graph").roster.edges  # a graph is the admin's to know
 
 
 def test_scales_are_medians_of_what_members_say(tmp_path):

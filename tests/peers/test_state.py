@@ -25,7 +25,7 @@ pytestmark = pytest.mark.plain
 
 
 def small():
-    arrays = states.pack("own", {"theta": np.arange(2.0)[None, :]}) | states.pack("world", {"peer": np.array([1, -1])})
+    arrays = states.pack("own", {"theta": np.arange(2.0)[None, :]}) | states.pack("arrays", {"peer": np.array([1, -1])})
     return states.Record("00" * 16, 7, 3, 20, 12, [5], arrays)
 
 
@@ -84,10 +84,10 @@ def test_whose_state_it_is():
         ({"run": "00" * 16}, rf"of run {'00' * 16}, and the charter beside it of run {record.run}"),
         ({"member": 1}, r"of member 0, and this is 1, .*move that file away"),
         ({"address": 3}, "of member 3, and this is 0"),
-        ({"arrays": {path: array for path, array in arrays.items() if path != "tie.copy"}}, r"no 'tie\.copy'"),
+        ({"arrays": {path: array for path, array in arrays.items() if path != "edge.copy"}}, r"no 'edge\.copy'"),
         ({"arrays": arrays | states.pack("own", {"theta": np.zeros((1, P + 1))})}, "models of shape"),
-        ({"arrays": arrays | states.pack("tie", {"copy": np.zeros((2, P))})}, r"tie\.copy of the state is of shape"),
-        ({"arrays": arrays | states.pack("tie", {"copy": np.zeros((3, P), int)})}, r"tie\.copy of the state"),
+        ({"arrays": arrays | states.pack("edge", {"copy": np.zeros((2, P))})}, r"edge\.copy of the state is of shape"),
+        ({"arrays": arrays | states.pack("edge", {"copy": np.zeros((3, P), int)})}, r"edge\.copy of the state"),
     ):
         with pytest.raises(StateError, match=message):
             begin(**other)
@@ -213,7 +213,7 @@ def test_a_damaged_file_is_refused_and_kept(tmp_path):
 
 @pytest.mark.parametrize("words", WORDS)
 def test_a_restored_peer_goes_on_as_if_nothing_had_happened(words):
-    """The same dice and letters: the same models, to the last bit."""
+    """The same dice and messages: the same models, to the last bit."""
     fixed = {"settings": {"rho": 1.0}} if words == "admm" else {}  # when it looks at its penalty again is not kept
     group = SmallGroup(words, **fixed).start().run(15.0)
     node = group.nodes[0]
@@ -225,16 +225,16 @@ def test_a_restored_peer_goes_on_as_if_nothing_had_happened(words):
             for _ in range(min(2, group.ledgers[0].releases)):
                 ledger.debit()
     one, other = (group.make(0, ledger=ledger) for ledger in ledgers)
-    one.peer._own, one.peer._tie = node.peer.own, node.peer.tie
-    one.peer.world = node.peer.world
-    one.peer.resume(one.peer.world, one.peer.own, one.peer.tie)
+    one.peer._own, one.peer._edge = node.peer.own, node.peer.edge
+    one.peer.arrays = node.peer.arrays
+    one.peer.resume(one.peer.arrays, one.peer.own, one.peer.edge)
     mail = [data for i, j, data in group.mail if i == 2 and j == 0 and read_packet(data)[0].kind >= 0]
     rng = np.random.default_rng(3)
     assert mail
     for k, data in enumerate(mail[-10:]):
         packet, dice = read_packet(data)[0], rng.random(group.method.dice)
-        letter = encode(packet.sender, packet.kind, node._contents.parse(packet.kind, packet.content))
-        sent = [peer.receive(letter) + peer.wake(dice, moment=float(k)) for peer in (one.peer, other.peer)]
+        message = encode(packet.sender, packet.kind, node._contents.parse(packet.kind, packet.content))
+        sent = [peer.receive(message) + peer.wake(dice, moment=float(k)) for peer in (one.peer, other.peer)]
         assert [(sent.to, sent.data) for sent in sent[0]] == [(sent.to, sent.data) for sent in sent[1]]
         assert np.array_equal(one.theta, other.theta)
 
@@ -244,12 +244,12 @@ def test_every_method_is_tried():
     assert {repr(type(method)) for name, method in METHODS.items() if name in TRAINING or not method.jobs} <= tried
 
 
-def test_a_state_with_ties_that_are_gone():
+def test_a_state_with_edges_that_are_gone():
     group = SmallGroup().start().run(5.0)
     group.nodes[0]._save()
-    copies = dict(zip(group.nodes[0].peer.world.peer.tolist(), group.nodes[0].peer.tie.copy.copy(), strict=True))
+    copies = dict(zip(group.nodes[0].peer.arrays.peer.tolist(), group.nodes[0].peer.edge.copy.copy(), strict=True))
     group.change(drop=[1])
     again = group.make(0)
-    assert sorted(again.ties) == [2, 3]
-    for j, copy in zip(again.peer.world.peer.tolist(), again.peer.tie.copy, strict=True):
+    assert sorted(again.edges) == [2, 3]
+    for j, copy in zip(again.peer.arrays.peer.tolist(), again.peer.edge.copy, strict=True):
         assert np.array_equal(copy, copies[j])

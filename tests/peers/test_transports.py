@@ -10,7 +10,7 @@ import uuid
 
 import pytest
 
-from coterie.core.world import EVERYONE
+from coterie.core.arrays import EVERYONE
 from coterie.errors import ContractError, ParameterError
 from coterie.peers.transport import Contact
 from coterie.peers.transport.memory import Exchange, Memory
@@ -27,8 +27,8 @@ from coterie.peers.transport import hub
 from coterie.peers.transport.channel import (
     ADMITTED,
     FORWARD,
-    LETTER,
     LIST,
+    MESSAGE,
     PRESENT,
     VISITING,
     Reader,
@@ -139,7 +139,7 @@ class Gatekeeper(Memory):
 
 
 class Reopening(Memory):
-    """Loses a letter whenever its links change."""
+    """Loses a message whenever its links change."""
 
     def link(self, contacts):
         before = set(self._linked)
@@ -186,8 +186,8 @@ def test_planted_faults_are_found(fault, promise, monkeypatch):
 
 
 def test_what_is_too_long_is_never_kept():
-    reader = Reader({LETTER: 100})
-    assert reader.feed(frame(LETTER, bytes(1 << 20))[:500]) == [(LETTER, None)]
+    reader = Reader({MESSAGE: 100})
+    assert reader.feed(frame(MESSAGE, bytes(1 << 20))[:500]) == [(MESSAGE, None)]
     for _ in range(20):
         reader.feed(bytes(50_000))
     assert len(reader._rest) < 1000
@@ -266,17 +266,17 @@ def test_a_certificate_that_has_expired_is_refused_and_ends_a_link(people, bare,
     assert eventually(lambda: p.ann.transport.counts.get("ended: its certificate has expired"))
 
 
-def test_letters_are_of_whom_the_certificate_names(people, bare, authority):
+def test_messages_are_of_whom_the_certificate_names(people, bare, authority):
     p = people("ann", "bob", "eve")
     p.eve.transport.close()
     eve = bare(p.ann.contact.endpoint, authority.credentials("eve"))
     assert eventually(lambda: ADMITTED in eve.kinds())
-    eve.send(LETTER, b"mine")
-    eve.send(FORWARD, forward("bob", LETTER, b"forged"))  # as a relay would
-    eve.send(FORWARD, forward("ann", LETTER, b"forged"))
+    eve.send(MESSAGE, b"mine")
+    eve.send(FORWARD, forward("bob", MESSAGE, b"forged"))  # as a relay would
+    eve.send(FORWARD, forward("ann", MESSAGE, b"forged"))
     eve.send(PRESENT, b"cat")
     eve.send(77, b"from the future")
-    eve.send(LETTER, b"mine, too")
+    eve.send(MESSAGE, b"mine, too")
     assert eventually(lambda: len(p.ann.came) == 2)
     assert p.ann.came == [(7, b"mine"), (7, b"mine, too")]
     assert 2 not in p.ann.transport.alive()
@@ -285,8 +285,8 @@ def test_letters_are_of_whom_the_certificate_names(people, bare, authority):
     assert not p.bob.came
 
 
-def test_letters_do_not_go_to_who_sits_at_anothers_endpoint(people, authority, closing):
-    p = people("ann", "bob", linked=False, ann={"seed": None})  # who knocks goes no further than that
+def test_messages_do_not_go_to_who_sits_at_anothers_endpoint(people, authority, closing):
+    p = people("ann", "bob", linked=False, ann={"seed": None})  # who pre-authentications goes no further than that
     p.bob.transport.close()
     eve = closing(transport_of(authority, contact_of("eve", p.bob.contact.endpoint), [p.ann.contact]))
     heard = []
@@ -300,20 +300,20 @@ def test_letters_do_not_go_to_who_sits_at_anothers_endpoint(people, authority, c
     assert not ann.alive()
 
 
-def test_too_long_letters_are_passed_over_and_counted(people, bare, authority):
+def test_too_long_messages_are_passed_over_and_counted(people, bare, authority):
     p = people("ann", "eve", linked=False)
     p.eve.transport.close()
     eve = bare(p.ann.contact.endpoint, authority.credentials("eve"))
     for size in (200_001, 900_000, 3_000_000):
-        eve.send(LETTER, bytes(size))
-    eve.send(LETTER, bytes(200_000))
+        eve.send(MESSAGE, bytes(size))
+    eve.send(MESSAGE, bytes(200_000))
     assert eventually(lambda: len(p.ann.came) == 1)
     assert [len(payload) for _, payload in p.ann.came] == [200_000]
     assert p.ann.transport.dropped() == {7: {"from: too large": 3}}
     assert not eve.ended.is_set()
 
 
-def test_a_letter_may_come_with_the_end_of_the_handshake(people, authority):
+def test_a_message_may_come_with_the_end_of_the_handshake(people, authority):
     """In one read: it is a member's, and not too much of a stranger's."""
     p = people("ann", "eve", linked=False)
     p.eve.transport.close()
@@ -328,18 +328,18 @@ def test_a_letter_may_come_with_the_end_of_the_handshake(people, authority):
             with contextlib.suppress(ssl.SSLWantReadError):
                 tls.do_handshake()
                 break
-        tls.write(frame(LETTER, bytes(100_000)))
+        tls.write(frame(MESSAGE, bytes(100_000)))
         raw.sendall(outgoing.read())
         assert eventually(lambda: [len(payload) for _, payload in p.ann.came] == [100_000])
 
 
 @pytest.mark.slow
 def test_who_sends_too_much_is_read_more_slowly(people, bare, authority):
-    p = people("ann", "bob", "eve", ann={"letters_per_second": 50.0})
+    p = people("ann", "bob", "eve", ann={"messages_per_second": 50.0})
     p.eve.transport.close()
     assert still_works(p.ann, p.bob)
     eve = bare(p.ann.contact.endpoint, authority.credentials("eve"))
-    text = frame(LETTER, bytes(1000)) * 100
+    text = frame(MESSAGE, bytes(1000)) * 100
     stop, sent = time.monotonic() + 2.0, []
 
     def flood():
@@ -361,16 +361,16 @@ def test_who_sends_too_much_is_read_more_slowly(people, bare, authority):
     assert still_works(p.ann, p.bob)
 
 
-# -- visitors ---------------------------------------------------------------------------------------------------------
+# -- non-members ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_visitor_can_bring_a_list_and_do_nothing_else(people, bare, authority):
+def test_a_non_member_can_bring_a_list_and_do_nothing_else(people, bare, authority):
     """Who was just invited is on no list that others have. Lists are signed, so any member's word will do."""
     p = people("ann", "bob")
     p.ann.transport.keep_roster(b"ours")
     eve = bare(p.ann.contact.endpoint, authority.credentials("eve"))
-    for kind in (LETTER, FORWARD, PRESENT, ADMITTED, VISITING):
-        eve.send(kind, b"" if kind > PRESENT else forward("bob", LETTER, b"forged"))
+    for kind in (MESSAGE, FORWARD, PRESENT, ADMITTED, VISITING):
+        eve.send(kind, b"" if kind > PRESENT else forward("bob", MESSAGE, b"forged"))
     eve.send(LIST, b"signed")
     assert eventually(lambda: p.ann.rosters == [b"signed"])
     assert eventually(lambda: eve.frames == [(VISITING, b""), (LIST, b"ours")])
@@ -379,7 +379,7 @@ def test_a_visitor_can_bring_a_list_and_do_nothing_else(people, bare, authority)
     assert p.ann.transport.alive() <= {1}
     p.ann.transport.admit([p.bob.contact, contact_of("eve")])
     assert eventually(lambda: ADMITTED in eve.kinds())  # the same connection is a link now
-    eve.send(LETTER, b"and now a letter")
+    eve.send(MESSAGE, b"and now a letter")
     assert eventually(lambda: (7, b"and now a letter") in p.ann.came)
     p.ann.transport.keep_roster(b"newer")
     p.ann.transport.admit([p.bob.contact])
@@ -388,14 +388,14 @@ def test_a_visitor_can_bring_a_list_and_do_nothing_else(people, bare, authority)
 
 
 @pytest.mark.slow
-def test_a_visit_is_short_and_visitors_are_few(people, bare, authority):
-    limits = Limits(visit=0.5, visitors=2)
+def test_a_visit_is_short_and_non_members_are_few(people, bare, authority):
+    limits = Limits(visit=0.5, non_members=2)
     p = people("ann", ann={"limits": limits})
     eve = bare(p.ann.contact.endpoint, authority.credentials("eve"))
     assert eventually(lambda: VISITING in eve.kinds())
     assert eve.ended.wait(5)
     crowd = [bare(p.ann.contact.endpoint, authority.credentials(name)) for name in ("bob", "cat", "dan")]
-    assert eventually(lambda: p.ann.transport.counts.get("ended: too many visitors") == 1)
+    assert eventually(lambda: p.ann.transport.counts.get("ended: too many non-members") == 1)
     assert all(one.ended.wait(5) for one in crowd)
     for _ in range(6):
         bare(p.ann.contact.endpoint, authority.credentials("eve"))
@@ -427,7 +427,7 @@ def test_another_run_is_another_group(people, bare, authority):
     p = people("ann", "bob")
     bob = bare(p.ann.contact.endpoint, authority.credentials("bob"), alpn="other")
     assert eventually(lambda: VISITING in bob.kinds())
-    bob.send(LETTER, b"of another run")
+    bob.send(MESSAGE, b"of another run")
     assert still_works(p.ann, p.bob)
     assert (1, b"of another run") not in p.ann.came
 
@@ -477,7 +477,7 @@ def test_who_connects_again_and_again_has_few_connections(people, bare, authorit
     p.ann.transport.link([p.eve.contact])
     for k in range(12):
         eve = bare(p.ann.contact.endpoint, authority.credentials("eve"))
-        eve.send(LETTER, bytes([k]))
+        eve.send(MESSAGE, bytes([k]))
         assert eventually(lambda k=k: (7, bytes([k])) in p.ann.came)
         assert len(p.ann.transport._hub._doubles) <= 3
     assert p.ann.transport.alive() == {7}
@@ -528,7 +528,7 @@ def test_names_that_nobody_can_look_up_do_not_keep_addresses_waiting(people, aut
         return look_up("127.0.0.1" if str(host).endswith(".example") else host, *given, **more)
 
     monkeypatch.setattr(socket, "getaddrinfo", slow)
-    ann.open(lambda owner, letter: None)
+    ann.open(lambda owner, message: None)
     p.bob.transport.admit([ann.contact])
     strangers = [Contact(f"x{k}", 100 + k, f"x{k}.example:7447") for k in range(40)]
     ann.link(strangers)
@@ -663,7 +663,7 @@ def test_a_member_that_comes_and_goes_does_not_make_a_relay_tell_everybody_each_
     assert ann.kinds().count(PRESENT) <= 3  # of ten changes; the last one comes in the end
 
 
-def test_a_relay_cannot_read_letters(people, relay, monkeypatch):
+def test_a_relay_cannot_read_messages(people, relay, monkeypatch):
     passed = []
     take_up = RelayHub.take_up
     monkeypatch.setattr(
@@ -676,8 +676,8 @@ def test_a_relay_cannot_read_letters(people, relay, monkeypatch):
     assert not any(secret[k : k + 12] in body for body in passed for k in range(0, len(secret), 12))
 
 
-def test_a_relay_cannot_forge_letters(people, relay_of, monkeypatch):
-    """One that passes letters off as another's, sends them back, or repeats them elsewhere."""
+def test_a_relay_cannot_forge_messages(people, relay_of, monkeypatch):
+    """One that passes messages off as another's, sends them back, or repeats them elsewhere."""
 
     def twisted(hub, channel, kind, body):
         name, inner, sealed = read_forward(body)
@@ -686,8 +686,8 @@ def test_a_relay_cannot_forge_letters(people, relay_of, monkeypatch):
                 hub.channels[goal].push(frame(FORWARD, forward(sender, inner, sealed)))
         changed = sealed[:-1] + bytes([sealed[-1] ^ 1])  # not a fixed byte: one seal in 256 ends with it
         for broken in (b"", b"x", sealed[:-1], changed, bytes(100)):
-            hub.channels["ann"].push(frame(FORWARD, forward("bob", LETTER, broken)))
-        hub.channels["ann"].push(frame(LETTER, b"from the relay itself"))
+            hub.channels["ann"].push(frame(FORWARD, forward("bob", MESSAGE, broken)))
+        hub.channels["ann"].push(frame(MESSAGE, b"from the relay itself"))
         hub.channels["ann"].push(frame(FORWARD, b"\xff"))
         hub.channels[name].push(frame(FORWARD, forward(channel.name, inner, sealed)))
 
@@ -715,7 +715,7 @@ def test_seals_are_good_for_one_way_only():
 
 
 def test_a_relay_bounds_what_one_member_sends_to_another(people, relay_of):
-    relay = relay_of(letters_per_second=5.0)
+    relay = relay_of(messages_per_second=5.0)
     p = people("ann", "bob", hidden=("ann", "bob"), each={"relays": [relay]})
     assert eventually(lambda: p.bob.transport.alive() == {0})
     for _ in range(200):

@@ -139,17 +139,17 @@ def test_a_peer_and_its_group(tmp_path):
         state = told(server, "state.json")
         assert (state["kind"], state["title"], state["state"], state["me"]) == ("peer", "ann", "running", "ann")
         assert (state["epsilon"], state["releases"], state["releases_left"]) == (1.0, 3, 37)
-        assert state["trouble"] == ["disk (2)"]
+        assert state["errors"] == ["disk (2)"]
         rows = {row["name"]: row for row in state["agents"]}
         assert list(rows) == ["ann", "bob", "cleo", "dan"]
         assert rows["bob"]["state"] == "connected"
         assert rows["cleo"]["state"] == "not connected"
         assert (rows["dan"]["state"], rows["dan"]["score"], rows["dan"]["age"]) == ("reported", 0.71, 12.0)
-        assert told(server, "ties.json")["ties"] == [[0, 1, 1.0, True, 0.75], [0, 2, 0.5, False, 0.1]]
+        assert told(server, "edges.json")["edges"] == [[0, 1, 1.0, True, 0.75], [0, 2, 0.5, False, 0.1]]
         detail = told(server, "agent.json?name=ann")
         assert detail["together"] == [0.8]
         senders = {row["name"]: row for row in detail["senders"]}
-        assert (senders["bob"]["letters"], senders["bob"]["refused"]) == (40, {"norm": 3})
+        assert (senders["bob"]["messages"], senders["bob"]["refused"]) == (40, {"norm": 3})
         assert senders["eve"]["refused"] == {"signature": 9}
 
 
@@ -171,11 +171,11 @@ def test_a_peer_that_does_not_run_says_how_to_start_it(tmp_path):
     assert source.look().facts["state"] == "missing"
 
 
-def test_alarms_and_proposals_are_told(tmp_path):
+def test_alerts_and_proposals_are_told(tmp_path):
     proposal = {"run": "1" * 32, "changes": "rate 2 in place of 1", "accept": "coterie peer accept ann"}
-    folder = peer_folder(tmp_path / "ann", alarms={"fork": "two lists of members"}, proposal=proposal)
+    folder = peer_folder(tmp_path / "ann", alerts={"fork": "two lists of members"}, proposal=proposal)
     facts = source_of(folder).look().facts
-    assert facts["trouble"] == ["fork", "disk (2)"]
+    assert facts["errors"] == ["fork", "disk (2)"]
     told = [event["what"] for event in facts["events"]]
     assert told[0] == "two lists of members"
     assert "coterie peer accept ann" in told[-1]
@@ -199,9 +199,9 @@ def test_a_lab(tmp_path):
     assert [row["state"] for row in view.agents] == ["up", "up", "up", "up", "killed", "starting"]
     assert view.facts["gap"] == 0.01
     assert view.facts["events"][0] == {"at": 7.5, "what": "killed p4"}
-    ties = {(a, b): alive for a, b, _, alive, _ in view.ties}
-    assert ties[0, 1] is True
-    assert ties[3, 4] is False
+    edges = {(a, b): alive for a, b, _, alive, _ in view.edges}
+    assert edges[0, 1] is True
+    assert edges[3, 4] is False
 
 
 def test_another_lab_in_the_same_folder_begins_anew(tmp_path):
@@ -225,7 +225,7 @@ def test_a_recording_is_read_on(tmp_path):
     assert source.look().facts["state"] == "waiting"
     recording(path, 5, 3)
     view = source.look()
-    assert (len(view.agents), len(view.ties), [moment for moment, _ in view.scores]) == (5, 5, [1, 2, 3])
+    assert (len(view.agents), len(view.edges), [moment for moment, _ in view.scores]) == (5, 5, [1, 2, 3])
     with path.open("a") as file:
         file.write('{"at": 1.0, "scores": [1, 1')
         file.flush()
@@ -241,7 +241,7 @@ def test_a_recording_is_read_on(tmp_path):
 def test_a_recorder_writes_what_watch_reads(tmp_path):
     rng = np.random.default_rng(0)
     problem = ct.Problem.propagation(rng.normal(size=(6, 2)), ct.graphs.ring(6), alpha=0.5)
-    recorder = ct.Recorder(tmp_path / "run.jsonl", problem)
+    recorder = ct.observers.FileRecorder(tmp_path / "run.jsonl", problem)
     run = ct.simulate(problem, "cd", wakes=30, every=10, observe=recorder)
     watch = Watch(source_of(recorder.path))
     watch.look()
@@ -252,23 +252,23 @@ def test_a_recorder_writes_what_watch_reads(tmp_path):
     assert line["times"] == [1, 2, 3, 4]
     assert run.trace["loss"].iloc[-1] == pytest.approx(problem.losses(run.theta).mean(), rel=1e-4)
     with pytest.raises(ParameterError, match="jsonl"):
-        ct.Recorder(tmp_path / "run.txt", problem)
+        ct.observers.FileRecorder(tmp_path / "run.txt", problem)
     with pytest.raises(ParameterError, match="one number for each"):
-        ct.Recorder(tmp_path / "run.jsonl", problem, score=lambda theta: 1.0)
+        ct.observers.FileRecorder(tmp_path / "run.jsonl", problem, score=lambda theta: 1.0)
 
 
 def test_what_cannot_be_watched_is_refused(tmp_path):
     with pytest.raises(IdentityError, match="nothing to watch"):
         source_of(tmp_path / "nowhere")
-    (tmp_path / "steward.key").touch()
-    with pytest.raises(IdentityError, match="steward"):
+    (tmp_path / "admin.key").touch()
+    with pytest.raises(IdentityError, match="admin"):
         typed("watch", tmp_path, "--no-browser")
 
 
 def test_damaged_files_do_not_end_the_watch(tmp_path):
     folder = peer_folder(tmp_path / "ann")
     with Server(source_of(folder), every=0.01) as server:
-        for content in ("{", "[]", "null", '{"name": 3}', '{"ties": 4, "name": "x"}', '{"pid": "x", "name": "x"}'):
+        for content in ("{", "[]", "null", '{"name": 3}', '{"edges": 4, "name": "x"}', '{"pid": "x", "name": "x"}'):
             (folder / "status.json").write_text(content)
             time.sleep(0.05)
             told(server, "state.json")

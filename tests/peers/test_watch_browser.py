@@ -117,7 +117,7 @@ def test_a_peer(page, tmp_path):
     assert "12 s ago" in ann.text("#agents")
     ann.settled()
     assert ann.painted("map") > 500
-    assert "4 members and 2 ties" in ann.run("return document.getElementById('map').ariaLabel")
+    assert "4 members and 2 edges" in ann.run("return document.getElementById('map').ariaLabel")
 
 
 def test_curves_grow(page, tmp_path):
@@ -149,7 +149,7 @@ def test_a_lab_is_sorted_and_one_of_its_peers_chosen(page, tmp_path):
     lab.click("#agents th button", "wakes")
     assert [int(text.replace(",", "")) for text in lab.column("agents", 6) if text != "–"] == numbers[::-1]
     assert lab.column("agents", 1)[-1] == "p19"  # what is not known comes last
-    lab.until(lambda: lab.column("senders", 4), "letters by sender")
+    lab.until(lambda: lab.column("senders", 4), "messages by sender")
     totals = [int(text) for text in lab.column("senders", 4)]
     assert totals == sorted(totals, reverse=True)
     lab.click("#agents td button", "p7")

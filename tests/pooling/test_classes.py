@@ -82,17 +82,17 @@ def test_two_classes_of_the_model_itself_need_no_sharpening():
 @pytest.mark.slow
 def test_probabilities_are_reliable():
     """Pooled over 12 generated sets: 24,000 rows in ten bins, whose shares have standard errors of .01 at most."""
-    chances, truth = [], []
+    probabilities, truth = [], []
     for seed in range(12):
         rng = np.random.default_rng(seed)
         n, m, q = [(30, 30, 3), (60, 15, 5), (100, 10, 4), (40, 50, 8)][seed % 4]
         X, y, codes, _ = drawn(rng, n, m + 2000 // n, q, "logistic")
         first = np.arange(len(y)) % (m + 2000 // n) < m
         model = ct.CollaborativeClassifier(design="linear").fit(X[first, :-1], y[first], agents=codes[first])
-        chances.append(model.predict_proba(X[~first, :-1], agents=codes[~first])[:, 1])
+        probabilities.append(model.predict_proba(X[~first, :-1], agents=codes[~first])[:, 1])
         truth.append(y[~first])
-    chance, y = np.concatenate(chances), np.concatenate(truth)
-    error = [chance[part].mean() - y[part].mean() for part in np.array_split(np.argsort(chance), 10)]
+    randomness, y = np.concatenate(probabilities), np.concatenate(truth)
+    error = [randomness[part].mean() - y[part].mean() for part in np.array_split(np.argsort(randomness), 10)]
     assert np.abs(error).max() < 0.03
     assert abs(np.mean(error)) < 0.01
 

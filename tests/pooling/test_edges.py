@@ -1,116 +1,128 @@
-"""Data at the edges: nothing to learn from, nothing to learn, or more than a model can be asked for."""
+"""Deviations smoothed over edges: the quadratic problem by a dense solve, and when smoothing pays."""
 
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
 import pytest
+from populations import drawn, matrix
 from scipy import sparse
 
-import coterie as ct
-from coterie.errors import DataError, MismatchError, ParameterError
-from coterie.estimators.intercepts import random_intercepts
+from coterie.pooling import fit
+from coterie.pooling.edges import laplacian, mode, row_folds, smooth
 
 
-def rows(seed=0, n=10, m=10, p=2):
+def ring(n, clusters):
+    """Edges inside clusters."""
+    same = clusters[:, None] == clusters
+    return sparse.csr_array(np.where(same & ~np.eye(n, dtype=bool), 1.0, 0.0))
+
+
+def planted(seed, n=40, m=8, family="squared"):
+    """Five clusters of agents that are nearly alike inside."""
     rng = np.random.default_rng(seed)
+    clusters = np.arange(n) % 5
+    theta = (2.0 if family == "logistic" else 1.0) * rng.normal(size=(5, 4))[clusters] + 0.1 * rng.normal(size=(n, 4))
     codes = np.repeat(np.arange(n), m)
-    X = rng.normal(size=(n * m, p))
-    return X, X[:, 0] * (1.0 + 0.5 * rng.normal(size=n)[codes]) + 0.3 * rng.normal(size=n * m), codes
+    X = np.column_stack([rng.normal(size=(n * m, 3)), np.ones(n * m)])
+    z = np.einsum("ij,ij->i", X, theta[codes])
+    y = (rng.uniform(size=n * m) < 1 / (1 + np.exp(-z))).astype(float) if family == "logistic" else z
+    y = y + (1.0 * rng.normal(size=n * m) if family == "squared" else 0.0)
+    return X[:, :-1], y, codes, clusters, theta
 
 
-def test_members_without_rows_do_not_count():
-    X, y, codes = rows(n=30)
-    few = ct.CollaborativeRegressor().fit(X, y, agents=codes)
-    many = ct.CollaborativeRegressor(members=range(5000)).fit(X, y, agents=codes)
-    np.testing.assert_allclose(many.common_coef_, few.common_coef_, atol=1e-12)
-    np.testing.assert_allclose(many.personal_variance_, few.personal_variance_, atol=1e-12)
-    for found, expected in zip(
-        many.predict(X[:3], agents=[4999] * 3, return_std=True),
-        few.predict(X[:3], agents=[-1] * 3, return_std=True),
-        strict=True,
-    ):
-        np.testing.assert_allclose(found, expected, atol=1e-12)
+def test_a_laplacian_has_a_mean_degree_of_one():
+    W = ring(6, np.array([0, 0, 0, 1, 1, 1])) * 7.0
+    L = laplacian(W).toarray()
+    np.testing.assert_allclose(L.sum(axis=1), 0.0, atol=1e-12)
+    assert np.trace(L) == pytest.approx(6.0)
+    assert laplacian(sparse.csr_array((3, 3))).toarray().sum() == 0.0
 
 
-def test_nothing_but_constant_columns(tmp_path):
-    _, y, codes = rows()
-    model = ct.CollaborativeRegressor().fit(np.ones((len(y), 2)), y, agents=codes)
-    assert model.coef_.shape == (10, 0)
-    again = ct.load(ct.save(model, tmp_path))
-    assert np.array_equal(
-        again.predict(np.ones((2, 2)), agents=[0, 99]), model.predict(np.ones((2, 2)), agents=[0, 99])
-    )
+@pytest.mark.parametrize("deviations", ["diagonal", "full"])
+@pytest.mark.parametrize("strength", [0.3, 10.0])
+def test_the_mode_is_the_dense_solution(deviations, strength):
+    """Of squared losses: (Z'Z / s2 + (I + g L) (x) V^-1) d = Z'(y - X w) / s2."""
+    X, y, codes, clusters, _ = planted(0, n=8)
+    [model] = fit(X, [y], codes, 8, "squared", "linear", deviations)
+    L = laplacian(ring(8, clusters % 3))
+    D = mode(model, model.grouped, L, strength, model.D)
+    found, q, n = model.population, 4, 8
+    A, labels = model.design.columns(model.grouped.X), model.grouped.y
+    Z = np.zeros((len(labels), n * q))
+    for row, i in enumerate(model.grouped.codes):
+        Z[row, i * q : (i + 1) * q] = A[row]
+    P = np.kron(np.eye(n) + strength * L.toarray(), np.linalg.inv(matrix(found.V)))
+    exact = np.linalg.solve(Z.T @ Z / found.s2 + P, Z.T @ (labels - A @ found.w) / found.s2)
+    np.testing.assert_allclose(D, exact.reshape(n, q), atol=1e-6)
 
 
-@pytest.mark.parametrize("weight", [1e-2, 1.0 / 300.0])
-def test_weights_below_one(weight):
-    rng = np.random.default_rng(1)
-    X, codes = rng.uniform(-2.0, 2.0, size=(300, 2)), np.arange(300) % 10
-    y = np.sin(3.0 * X[:, 0]) + 0.1 * rng.normal(size=300)
-    model = ct.CollaborativeRegressor(design="additive").fit(X, y, agents=codes, sample_weight=np.full(300, weight))
-    knots = model._models.parts[0].design.splines[0].knots
-    assert knots[2] == pytest.approx(X[:, 0].min())
-    assert knots[-3] == pytest.approx(X[:, 0].max(), abs=0.05)
+@pytest.mark.parametrize("family", ["squared", "logistic"])
+def test_without_strength_everybody_is_as_before(family):
+    X, y, codes, clusters, _ = planted(1, family=family)
+    [model] = fit(X, [y], codes, 40, family, "linear")
+    for start in (model.D, np.zeros_like(model.D)):
+        D = mode(model, model.grouped, laplacian(ring(40, clusters)), 0.0, start)
+        np.testing.assert_allclose(D, model.D, atol=1e-5)
 
 
-def test_sparse_rows_for_a_model_of_many_dense_columns():
-    rng = np.random.default_rng(2)
-    X, codes = 3.0 + rng.normal(size=(100, 200)), np.repeat(np.arange(10), 10)
-    model = ct.CollaborativeRegressor().fit(X, X[:, 0] + rng.normal(size=100), agents=codes)
-    np.testing.assert_allclose(
-        model.predict(sparse.csr_array(X), agents=codes), model.predict(X, agents=codes), atol=1e-12
-    )
+@pytest.mark.parametrize("family", ["squared", "logistic"])
+def test_edges_that_are_there_pay(family):
+    X, y, codes, clusters, theta = planted(2, m=6 if family == "squared" else 15, family=family)
+    models = fit(X, [y], codes, 40, family, "linear")
+    W = ring(40, clusters)
+    smoothed, used, tied = smooth(models, lambda D: W)
+    assert tied.strength > 0.0
+    assert tied.gain > 2.0 * tied.error
+    assert used is W
+    errors = [np.mean((found.coefficients()[1] - theta) ** 2) for found in (models[0], smoothed[0])]
+    assert errors[1] < 0.75 * errors[0]
 
 
-@pytest.mark.parametrize("slope", [1.5, 3.0])
-def test_counts_in_many_columns(slope):
-    rng = np.random.default_rng(3)
-    X, codes = rng.normal(size=(100, 200)), np.repeat(np.arange(10), 10)
-    y = rng.poisson(np.exp(slope * X[:, 0]))
-    rate = ct.CollaborativeRegressor(loss="poisson").fit(X, y, agents=codes).predict(X, agents=codes)
-    assert np.corrcoef(np.log(rate), slope * X[:, 0])[0, 1] > 0.9
+@pytest.mark.slow
+def test_edges_at_random_are_not_used():
+    """A gain of two standard errors is asked for: of ten sets, at most two take edges that mean nothing."""
+    taken = 0
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        X, y, codes, _ = drawn(rng, 30, 8, 3)
+        models = fit(X[:, :-1], [y], codes, 30, "squared", "linear")
+        W = ring(30, rng.permutation(30) % 6)
+        smoothed, _, tied = smooth(models, lambda D, W=W: W)
+        taken += tied.strength > 0.0
+        if tied.strength == 0.0:
+            assert smoothed[0] is models[0]
+    assert taken <= 2
 
 
-@pytest.mark.parametrize(
-    "settings", [{"design": "additive"}, {"deviations": "full"}, {"loss": "auto"}, {"graph": "auto"}], ids=str
-)
-def test_what_many_columns_do_not_have_is_refused(settings):
-    X = np.random.default_rng(4).normal(size=(20, 200))
-    with pytest.raises(MismatchError, match=f"{next(iter(settings))}=.* at most 150 columns"):
-        ct.CollaborativeRegressor(**settings).fit(X, X[:, 0], agents=np.arange(20) % 4)
+def test_edges_are_asked_for_without_the_rows_they_are_tested_on():
+    """Once for every fold, from deviations of the other rows; and once for all rows."""
+    X, y, codes, clusters, _ = planted(3)
+    models = fit(X, [y], codes, 40, "squared", "linear")
+    seen = []
+
+    def weights(D):
+        seen.append(D[0])
+        return ring(40, clusters)
+
+    smooth(models, weights)
+    assert len(seen) == 6
+    assert np.array_equal(seen[-1], models[0].D)
+    for held, D in enumerate(seen[:-1]):
+        part = models[0].grouped.some(row_folds(models[0].grouped) != held)
+        expected = mode(models[0], part, None, 0.0, np.zeros_like(D))
+        np.testing.assert_allclose(D, expected, atol=1e-6)
 
 
-def test_two_rows_an_agent_are_not_bent():
-    rng = np.random.default_rng(5)
-    X, codes = rng.normal(size=(60, 2)), np.repeat(np.arange(30), 2)
-    assert ct.CollaborativeRegressor().fit(X, np.sin(X[:, 0]), agents=codes).design_ == "linear"
-
-
-def test_labels_and_columns_that_are_dates():
-    days = pd.date_range("2020-01-01", periods=20)
-    frame = pd.DataFrame({"x": np.arange(20.0), "day": days.strftime("%Y-%m-%d")})
-    with pytest.raises(DataError, match="column 'day' holds dates or times"):
-        ct.CollaborativeRegressor().fit(frame, np.arange(20.0))
-    with pytest.raises(DataError, match="y holds dates or times"):
-        ct.CollaborativeRegressor().fit(frame[["x"]], days)
-    with pytest.raises(DataError, match=r"row 2 .* the label is missing"):
-        ct.CollaborativeClassifier().fit(frame[["x"]], pd.Series(["a", "b", None, "a"] * 5))
-
-
-def test_an_unknown_method_is_refused_with_those_that_fit():
-    with pytest.raises(ParameterError, match="unknown method 'boosting': choose one of pooling, cd"):
-        ct.CollaborativeRegressor("boosting").fit([[0.0], [1.0]], [0.0, 1.0])
-
-
-@pytest.mark.parametrize(("n", "m"), [(10, 3), (4, 50), (6, 4), (30, 5)])
-def test_random_intercepts_are_those_of_analysis_of_variance(n, m):
-    """In a balanced layout restricted likelihood has a closed form: (MSB - MSW) / m, and MSW."""
-    rng = np.random.default_rng(n + m)
-    owner = np.repeat(np.arange(n), m)
-    y = rng.normal(size=n)[owner] + rng.normal(size=n * m)
-    means = y.reshape(n, m).mean(axis=1)
-    between, within = m * np.var(means, ddof=1), np.sum((y - means[owner]) ** 2) / (n * (m - 1))
-    v = max((between - within) / m, 0.0)
-    expected = y.mean() + m * v / (m * v + within) * (means - y.mean())
-    np.testing.assert_allclose(random_intercepts(y, owner, n, classes=False).own, expected, atol=2e-3)
+def test_folds_of_rows_are_even_and_do_not_depend_on_their_order():
+    X, y, codes, _, _ = planted(4)
+    [model] = fit(X, [y], codes, 40, "squared", "linear")
+    fold = row_folds(model.grouped)
+    assert np.ptp(np.bincount(fold)) <= 0.1 * len(y)
+    for i in range(40):
+        assert np.ptp(np.bincount(fold[model.grouped.codes == i], minlength=5)) <= 1
+    order = np.random.default_rng(0).permutation(len(y))
+    [other] = fit(X[order], [y[order]], codes[order], 40, "squared", "linear")
+    where = {label: k for label, k in zip(model.grouped.y, fold, strict=True)}
+    near = np.array(list(where))
+    for label, k in zip(other.grouped.y, row_folds(other.grouped), strict=True):
+        assert where[near[np.argmin(np.abs(near - label))]] == k

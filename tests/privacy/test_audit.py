@@ -36,10 +36,10 @@ def with_noise(method, noise, **terms):
 def posing(mutant):
     """A peer that runs one method and claims to run another."""
 
-    def agent(method, world, theta, ledger):
+    def agent(method, arrays, theta, ledger):
         if not hasattr(ledger, "true"):
             ledger.true = Ledger(mutant.plan)
-        return Peer(mutant, world, theta, ledger.true)
+        return Peer(mutant, arrays, theta, ledger.true)
 
     return agent
 
@@ -50,9 +50,9 @@ def without_clipping(method):
     return posing(with_noise(method, method.plan.noise / much, clip=much * method.terms.clip))
 
 
-def forgetful(method, world, theta, ledger):
+def forgetful(method, arrays, theta, ledger):
     """The budget comes back at every restart."""
-    return Peer(method, world, theta, Ledger(method.plan))
+    return Peer(method, arrays, theta, Ledger(method.plan))
 
 
 class SameNoise(Peer):
@@ -68,10 +68,10 @@ class SameNoise(Peer):
 class CleanState(Peer):
     """What is sent has noise; what the next step starts from has not."""
 
-    def __init__(self, method, world, theta, ledger):
-        super().__init__(method, world, theta, ledger)
+    def __init__(self, method, arrays, theta, ledger):
+        super().__init__(method, arrays, theta, ledger)
         clear = with_noise(method, method.plan.noise / 1e4)
-        self.clear = Peer(clear, world, theta, Ledger(clear.plan))
+        self.clear = Peer(clear, arrays, theta, Ledger(clear.plan))
 
     def wake(self, dice=None):
         self._own.theta[:] = self.clear._own.theta
@@ -86,27 +86,27 @@ class CleanState(Peer):
 class LastInTheClear(Peer):
     """The last release has no noise to speak of."""
 
-    def __init__(self, method, world, theta, ledger):
+    def __init__(self, method, arrays, theta, ledger):
         noise = method.plan.noise.copy()
         noise[-1] /= 1e4
         mutant = with_noise(method, noise)
         if not hasattr(ledger, "true"):
             ledger.true = Ledger(mutant.plan)
-        super().__init__(mutant, world, theta, ledger.true)
+        super().__init__(mutant, arrays, theta, ledger.true)
 
 
 class WarmGreeting(Peer):
     """A greeting with a model that was learned alone."""
 
     def greet(self):
-        values = self.world.rows.values
+        values = self.arrays.rows.values
         return [Outgoing(0, 1, 0, values.mean(axis=0))]
 
 
-def steps_by_data(method, world, theta, ledger):
+def steps_by_data(method, arrays, theta, ledger):
     """The bound on rows is the longest of them."""
-    longest = np.linalg.norm(world.rows.values, axis=1).max()
-    return Peer(method._replace(terms=method.terms._replace(row_norm=float(longest))), world, theta, ledger)
+    longest = np.linalg.norm(arrays.rows.values, axis=1).max()
+    return Peer(method._replace(terms=method.terms._replace(row_norm=float(longest))), arrays, theta, ledger)
 
 
 # Bugs in an agent of our own, with real numbers for noise
@@ -115,8 +115,8 @@ def steps_by_data(method, world, theta, ledger):
 class Reference:
     """Private coordinate descent as CD (6) has it, on one's own."""
 
-    def __init__(self, method, world, theta, ledger, seed):
-        self.terms, self.world, self.ledger = method.terms, world, ledger
+    def __init__(self, method, arrays, theta, ledger, seed):
+        self.terms, self.arrays, self.ledger = method.terms, arrays, ledger
         self.theta, self.heard = theta.copy(), theta.copy()
         self.rng = np.random.default_rng(seed)
         self.laplace = method.plan.mechanism == "laplace"
@@ -132,9 +132,9 @@ class Reference:
         if self.ledger.exhausted:
             return []
         z = self.terms.noise[self.ledger.debit()]
-        X, y = self.world.rows.values, self.world.labels
+        X, y = self.arrays.rows.values, self.arrays.labels
         total = self.clipped((X @ self.theta - y)[:, None] * X) + self.noise(2 * self.terms.clip * z, len(self.theta))
-        a = self.world.loss_weight[0]  # of degree 1
+        a = self.arrays.loss_weight[0]  # of degree 1
         gradient = a * total / len(y) + self.theta - self.heard
         self.theta = self.theta - gradient / (1.0 + a * self.terms.row_norm**2)
         return [Outgoing(0, 1, 0, self.theta)]
@@ -261,8 +261,8 @@ def gaussian_leak(mu, seed, claimed):
     """Does an audit of one Gaussian release of this mu see more than is claimed?"""
     rng = np.random.default_rng(seed)
     coins = rng.choice([-1.0, 1.0], size=(256, 64))
-    letters = (0.5 * mu * coins + rng.normal(size=coins.shape))[:, None, :]
-    scores = _scores(letters, coins, None, 128)
+    messages = (0.5 * mu * coins + rng.normal(size=coins.shape))[:, None, :]
+    scores = _scores(messages, coins, None, 128)
     epsilons = np.linspace(0.0, 1.5, 12)
     for epsilon in epsilons:
         count = _guess(scores, coins, 128, epsilon)
@@ -285,7 +285,7 @@ def test_guesses_of_one_case_only():
     assert 0.35 < _bound(count.right, count.wrong, count.trials, 1e-3, count.sides).leak(2.0) < 0.5
 
 
-def test_silent_agents_and_letters_of_odd_lengths():
+def test_silent_agents_and_messages_of_odd_lengths():
     class Silent:
         def __init__(self, *given):
             pass
@@ -300,10 +300,10 @@ def test_silent_agents_and_letters_of_odd_lengths():
             return []
 
     class Chatty(Peer):
-        """Tells one of its rows in a long letter."""
+        """Tells one of its rows in a long message."""
 
         def wake(self, dice=None):
-            row = self.world.rows.values.sum(axis=0)
+            row = self.arrays.rows.values.sum(axis=0)
             return [Outgoing(0, 1, 0, np.concatenate([np.zeros(4), row, [1.0, 2.0]]))]
 
     result = audit(GAUSSIAN, features=4, runs=4, agent=Silent)
@@ -327,7 +327,7 @@ def test_what_an_audit_says():
     np.testing.assert_allclose(result.table["claimed"], result.plan.profile(result.table["epsilon"].to_numpy()))
     assert result.plan == GAUSSIAN.plan
     assert repr(result).startswith(
-        "Audit passed: in 576 trials of 2 scenarios (dense, restart), the letters did not tell"
+        "Audit passed: in 576 trials of 2 scenarios (dense, restart), the messages did not tell"
     )
     again = audit(GAUSSIAN, features=20, runs=32, scenarios=scenarios)
     assert again.table.equals(result.table)
@@ -336,7 +336,7 @@ def test_what_an_audit_says():
     assert not failed.passed
     row = failed.worst
     assert row["leak"] - row["claimed"] == (failed.table["leak"] - failed.table["claimed"]).max()
-    assert repr(failed).startswith("Audit FAILED in scenario 'huge norm': the letters tell (TPR 1, FPR 0) more than")
+    assert repr(failed).startswith("Audit FAILED in scenario 'huge norm': the messages tell (TPR 1, FPR 0) more than")
     assert failed.epsilon_lower > 1.0
 
 

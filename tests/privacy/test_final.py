@@ -13,19 +13,19 @@ import pytest
 from scipy import sparse
 
 import coterie as ct
+from coterie.core.arrays import VACANT
 from coterie.core.linear import SparseRows, matrix_of
 from coterie.core.private.base import public_curvature
 from coterie.core.private.final import CANDIDATES, FOLDS, UNTESTED, anchors, folds, own_models
-from coterie.core.world import VACANT
-from coterie.engines.worlds import part_of, world_of
+from coterie.engines.arrays import arrays_of, part_of
 from coterie.testing import hard_problem
 
 BOUND = 1.0
 
 
-def finals(problem, anchor, world=None):
-    world = world_of(problem) if world is None else world
-    return own_models(world, np.asarray(anchor, dtype=float), public_curvature(world, BOUND))
+def finals(problem, anchor, arrays=None):
+    arrays = arrays_of(problem) if arrays is None else arrays
+    return own_models(arrays, np.asarray(anchor, dtype=float), public_curvature(arrays, BOUND))
 
 
 @functools.cache
@@ -60,25 +60,25 @@ def test_it_follows_what_was_heard_last():
     run = ct.simulate(problem, method, seed=2)
     W, tied = problem.graph.W.toarray(), ~problem.graph.isolated
     heard = np.zeros_like(run.published)
-    heard[tied] = (W @ run.published)[tied] / W.sum(axis=1)[tied, None]  # letters have all arrived
+    heard[tied] = (W @ run.published)[tied] / W.sum(axis=1)[tied, None]  # messages have all arrived
     np.testing.assert_allclose(run.theta, finals(problem, heard), rtol=1e-8, atol=1e-8)
 
 
 def test_anchors():
     problem = hard_problem()
-    world = world_of(problem)
+    arrays = arrays_of(problem)
     rng = np.random.default_rng(3)
-    copies = rng.normal(size=(len(world.peer), 3))
-    for i, anchor in enumerate(anchors(world, copies)):
-        a, b = world.tie_start[i : i + 2]
-        expected = np.average(copies[a:b], axis=0, weights=world.weight[a:b]) if b > a else np.zeros(3)
+    copies = rng.normal(size=(len(arrays.peer), 3))
+    for i, anchor in enumerate(anchors(arrays, copies)):
+        a, b = arrays.edge_start[i : i + 2]
+        expected = np.average(copies[a:b], axis=0, weights=arrays.weight[a:b]) if b > a else np.zeros(3)
         np.testing.assert_allclose(anchor, expected, rtol=1e-12)
     # A slot without a neighbour says nothing, whatever is left in it.
-    wide = world_of(problem, spare=2)
+    wide = arrays_of(problem, spare=2)
     stale = np.full((len(wide.peer), 3), 1e50)
     stale[wide.peer != VACANT] = copies
     wide.weight[wide.peer == VACANT] = 1.0
-    np.testing.assert_allclose(anchors(wide, stale), anchors(world, copies), rtol=1e-12)
+    np.testing.assert_allclose(anchors(wide, stale), anchors(arrays, copies), rtol=1e-12)
 
 
 # ---------------------------------------------------------------- what it makes of an anchor
@@ -157,9 +157,9 @@ def test_it_is_each_agents_own_business():
     order = rng.permutation(10)
     permuted = finals(problem.relabel(order), anchor[order])
     np.testing.assert_allclose(permuted, together[order], rtol=1e-8, atol=1e-8)
-    world = world_of(problem)
+    arrays = arrays_of(problem)
     for i in range(10):
-        one = finals(problem, anchor[i : i + 1], part_of(world, i, i + 1))
+        one = finals(problem, anchor[i : i + 1], part_of(arrays, i, i + 1))
         np.testing.assert_allclose(one[0], together[i], rtol=1e-8, atol=1e-8)
 
 
@@ -204,7 +204,7 @@ def closed_forms(problem, anchor, i):
 
 def test_regression_on_sparse_rows():
     problem, truth = regression("sparse")
-    assert isinstance(world_of(problem).rows, SparseRows)
+    assert isinstance(arrays_of(problem).rows, SparseRows)
     good, bad = np.tile(truth, (problem.n, 1)), np.tile(-50.0 * truth, (problem.n, 1))
     for anchor in (good, bad):
         theta = finals(problem, anchor)
@@ -225,12 +225,12 @@ def test_regression_on_sparse_rows():
 def test_folds_partition_the_rows(storage, one):
     """Every example is held back once; what is seen weighs as much as all of an agent's examples did."""
     problem, _ = regression(storage)
-    world = world_of(problem)
-    world = part_of(world, 5, 6) if one else world  # whose rows are a view in the middle of all
-    n, sizes, X = len(world.address), np.diff(world.row_start), matrix_of(world.rows, problem.p)
-    lines = np.column_stack([np.repeat(np.arange(n), sizes), X, world.labels])
+    arrays = arrays_of(problem)
+    arrays = part_of(arrays, 5, 6) if one else arrays  # whose rows are a view in the middle of all
+    n, sizes, X = len(arrays.address), np.diff(arrays.row_start), matrix_of(arrays.rows, problem.p)
+    lines = np.column_stack([np.repeat(np.arange(n), sizes), X, arrays.labels])
     assert len(np.unique(lines, axis=0)) == len(lines)  # so that one can tell them apart
-    parts = list(folds(world))
+    parts = list(folds(arrays))
     assert len(parts) == FOLDS
     all_held = []
     for seen, held in parts:
@@ -242,10 +242,10 @@ def test_folds_partition_the_rows(storage, one):
             )
             assert some.row_start[0] == 0
             np.testing.assert_allclose(
-                (some.row_weight * counts)[counts > 0], (world.row_weight * sizes)[counts > 0], rtol=1e-12
+                (some.row_weight * counts)[counts > 0], (arrays.row_weight * sizes)[counts > 0], rtol=1e-12
             )
             for name in ("peer", "weight", "ridge", "loss_weight", "address"):
-                np.testing.assert_array_equal(getattr(some, name), getattr(world, name))
+                np.testing.assert_array_equal(getattr(some, name), getattr(arrays, name))
         np.testing.assert_array_equal(np.unique(np.vstack(both), axis=0), np.unique(lines, axis=0))
         assert len(both[0]) + len(both[1]) == len(lines)
         assert (np.diff(held.row_start) <= -(-sizes // FOLDS)).all()

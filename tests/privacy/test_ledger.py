@@ -151,7 +151,7 @@ def test_the_rule_is_the_same_when_compiled():
 def test_an_account_of_releases(tmp_path, durable):
     plan = plan_of(3)
     with Ledger(plan, tmp_path / "ledger" if durable else None) as ledger:
-        assert (ledger.releases, ledger.left, ledger.exhausted, ledger.boots, ledger.kept) == (0, 3, False, 1, [])
+        assert (ledger.releases, ledger.left, ledger.exhausted, ledger.sessions, ledger.kept) == (0, 3, False, 1, [])
         assert ledger.debit() == 0
         assert (ledger.releases, ledger.left) == (1, 2)
         assert ledger.spent == plan.spent(1) < ledger.committed == plan.epsilon
@@ -167,16 +167,16 @@ def test_an_account_of_releases(tmp_path, durable):
 def test_what_was_spent_stays_spent(tmp_path):
     path = tmp_path / "ledger"
     numbers = []
-    for boot in range(1, 4):
+    for session in range(1, 4):
         with Ledger(plan_of(3), path) as ledger:
-            assert (ledger.boots, ledger.releases) == (boot, boot - 1)
-            assert ledger.account.tolist() == [boot - 1, pytest.approx(sum(plan_of(3).cost[: boot - 1]))]
+            assert (ledger.sessions, ledger.releases) == (session, session - 1)
+            assert ledger.account.tolist() == [session - 1, pytest.approx(sum(plan_of(3).cost[: session - 1]))]
             numbers.append(ledger.debit())
     assert numbers == [0, 1, 2]
     with Ledger.open(path) as ledger, pytest.raises(BudgetError):
         ledger.debit()
     kinds = [json.loads(line)["kind"] for line in path.read_text().splitlines()]
-    assert kinds == ["plan", "boot", "debit", "boot", "debit", "boot", "debit", "boot"]
+    assert kinds == ["plan", "session", "debit", "session", "debit", "session", "debit", "session"]
 
 
 def test_its_files_are_for_the_owner_only(tmp_path):
@@ -197,7 +197,7 @@ def test_a_record_is_on_disk_before_debit_returns(tmp_path, monkeypatch):
         assert calls == ["pwrite", "fsync", "pwrite", "fsync", "replace"]  # the record, then the head
         calls.clear()
         ledger.keep([b"letter"])
-        assert calls == ["pwrite", "fsync", "replace", "fsync"]  # the letters, then their name
+        assert calls == ["pwrite", "fsync", "replace", "fsync"]  # the messages, then their name
 
 
 def test_relative_paths_survive_a_change_of_directory_and_links_share_a_head(tmp_path, monkeypatch):
@@ -220,7 +220,7 @@ def test_repr(tmp_path, monkeypatch):
     with Ledger(plan_of(4), "a.ledger") as ledger:
         pass
     assert repr(ledger).endswith(
-        "0 of 4 releases made, epsilon=1 at delta=1e-05 committed, 'a.ledger', boot 1, closed)"
+        "0 of 4 releases made, epsilon=1 at delta=1e-05 committed, 'a.ledger', session 1, closed)"
     )
 
 
@@ -438,7 +438,7 @@ def test_a_crash_at_any_system_call_of_a_recovery(tmp_path, rest):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("last", ["debit", "boot"])
+@pytest.mark.parametrize("last", ["debit", "session"])
 def test_torn_at_every_byte_of_the_last_record(tmp_path, last):
     path, head = filled(tmp_path / "ledger", steps=5, debits=2), tmp_path / "ledger.head"
     with Ledger.open(path) as ledger:
@@ -476,7 +476,7 @@ def test_a_torn_record_of_a_spent_ledger_is_cut_off(tmp_path):
             assert ledger.releases == 2
             assert ledger.exhausted
     with Ledger.open(path) as ledger:
-        assert ledger.boots == 4
+        assert ledger.sessions == 4
 
 
 # -- damage ----------------------------------------------------------------------------------------------------------
@@ -568,11 +568,11 @@ def chained(path, records):
         ({"digest": "0"}, [], "line 1 holds a plan that does not have its digest"),
         ({"plan": {"mechanism": 3}}, [], "line 1 holds no plan"),
         ({"plan": None}, [], "line 1 holds no plan"),
-        ({"kind": "boot"}, [], "line 1 is not a plan"),
+        ({"kind": "session"}, [], "line 1 is not a plan"),
         ({"format": 2}, [], "is of format 2; this version reads format 1"),
-        ({}, [{"kind": "debit", "release": 1}], "line 2 is no boot and no debit"),
-        ({}, [{"kind": "boot", "boot": 2, "pid": 1}], "line 2 is no boot and no debit"),
-        ({}, [{"kind": "refund", "release": 0}], "line 2 is no boot and no debit"),
+        ({}, [{"kind": "debit", "release": 1}], "line 2 is no session and no debit"),
+        ({}, [{"kind": "session", "session": 2, "pid": 1}], "line 2 is no session and no debit"),
+        ({}, [{"kind": "refund", "release": 0}], "line 2 is no session and no debit"),
         ({}, [{"kind": "debit", "release": k} for k in range(3)], "line 4 debits release 2, which the plan does not"),
     ],
 )
@@ -619,7 +619,7 @@ def test_an_old_copy_is_refused(tmp_path):
         Ledger.open(path)
     record = json.loads(backup.splitlines()[-1])  # and now the head is put back, too
     (tmp_path / "ledger.head").write_bytes(module._canonical({"n": record["n"], "hash": record["hash"]}) + b"\n")
-    with pytest.raises(LedgerError, match="letters of release 1 are kept beside it, and it counts 1 releases"):
+    with pytest.raises(LedgerError, match="messages of release 1 are kept beside it, and it counts 1 releases"):
         Ledger.open(path)
 
 
@@ -820,35 +820,35 @@ def test_a_plan_that_needs_more_than_is_installed(tmp_path, monkeypatch):
         assert ledger.releases == 1
 
 
-# -- letters ---------------------------------------------------------------------------------------------------------
+# -- messages ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("durable", [False, True])
-def test_letters_are_kept(tmp_path, durable):
+def test_messages_are_kept(tmp_path, durable):
     frames = [b"", b"one\ntwo", bytes(range(256)) * 50]
     with Ledger(plan_of(3), tmp_path / "ledger" if durable else None) as ledger:
         assert ledger.kept == []
-        with pytest.raises(LedgerError, match="there is no release to keep letters of"):
+        with pytest.raises(LedgerError, match="there is no release to keep messages of"):
             ledger.keep(frames)
         ledger.debit()
         ledger.keep(frames)
         assert ledger.kept == frames
         ledger.keep(frames)  # the same again
-        with pytest.raises(LedgerError, match="the letters of release 0 are kept already, and are others"):
+        with pytest.raises(LedgerError, match="the messages of release 0 are kept already, and are others"):
             ledger.keep([b"new noise"])
         ledger.debit()
         assert ledger.kept == frames  # the last that were sent
         ledger.keep([bytearray(b"newer")])
         assert ledger.kept == [b"newer"]
         for wrong in (b"newer", ["text"], [3]):
-            with pytest.raises(ParameterError, match="letters must be a list of bytes"):
+            with pytest.raises(ParameterError, match="messages must be a list of bytes"):
                 ledger.keep(wrong)
         ledger.debit()
         ledger.keep([])
         assert ledger.kept == []
 
 
-def test_letters_survive_and_are_not_drawn_anew(tmp_path):
+def test_messages_survive_and_are_not_drawn_anew(tmp_path):
     path = tmp_path / "ledger"
     with Ledger(plan_of(3), path) as ledger:
         ledger.debit()
@@ -858,13 +858,13 @@ def test_letters_survive_and_are_not_drawn_anew(tmp_path):
         with pytest.raises(LedgerError, match="kept already, and are others"):
             ledger.keep([b"new noise"])
         ledger.debit()
-    with Ledger.open(path) as ledger:  # a crash came before the letters of release 1 were kept: they were never sent
+    with Ledger.open(path) as ledger:  # a crash came before the messages of release 1 were kept: they were never sent
         assert ledger.kept == [b"a", b"b"]
         with pytest.raises(LedgerError, match="its noise must not be drawn again"):
             ledger.keep([b"new noise"])
 
 
-def test_damaged_letters(tmp_path):
+def test_damaged_messages(tmp_path):
     path, kept = tmp_path / "ledger", tmp_path / "ledger.kept"
     with Ledger(plan_of(3), path) as ledger:
         ledger.debit()
@@ -948,12 +948,12 @@ def test_a_short_write_is_gone_on_with(tmp_path, monkeypatch):
         assert ledger.releases == 3
 
 
-def test_letters_that_cannot_be_kept(tmp_path, monkeypatch):
+def test_messages_that_cannot_be_kept(tmp_path, monkeypatch):
     with Ledger(plan_of(5), tmp_path / "ledger") as ledger:
         ledger.debit()
         with monkeypatch.context() as patch:
             patch.setattr(os, "replace", full)
-            with pytest.raises(LedgerError, match=r"the letters of release 0 could not be kept in .*No space"):
+            with pytest.raises(LedgerError, match=r"the messages of release 0 could not be kept in .*No space"):
                 ledger.keep([b"letter"])
         assert ledger.kept == []
         ledger.keep([b"letter"])

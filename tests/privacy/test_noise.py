@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from coterie.core.arrays import system_dice
 from coterie.core.private import noise
 from coterie.core.private.noise import KEY, LARGEST, SIZE, sample
-from coterie.core.world import system_dice
 from coterie.errors import ParameterError
 
 pytestmark = pytest.mark.compiled

@@ -18,8 +18,8 @@ from test_ledger import ended, forked
 
 import coterie as ct
 from coterie.core.private.noise import KEY
+from coterie.engines.arrays import arrays_of, part_of
 from coterie.engines.peer import Peer
-from coterie.engines.worlds import part_of, world_of
 from coterie.errors import BudgetError
 from coterie.privacy import Ledger
 
@@ -53,7 +53,7 @@ def made(name):
 
 def peer_of(name, ledger):
     problem, method, _ = made(name)
-    return Peer(method, part_of(world_of(problem), AGENT, AGENT + 1), np.zeros(problem.p), ledger)
+    return Peer(method, part_of(arrays_of(problem), AGENT, AGENT + 1), np.zeros(problem.p), ledger)
 
 
 def debits(content):
@@ -100,7 +100,7 @@ def test_a_debit_is_durable_before_its_noise_is_drawn(name, tmp_path, monkeypatc
         disk = Disk(path, monkeypatch)
         for release in range(most):
             del disk.events[:]
-            letters = peer.wake()
+            messages = peer.wake()
             keys = [event for event in disk.events if is_key(event)]
             assert len(keys) == 1  # one key for a release
             assert keys[0][3] == release + 1, "noise was drawn before its debit was on the disk"
@@ -112,13 +112,13 @@ def test_a_debit_is_durable_before_its_noise_is_drawn(name, tmp_path, monkeypatc
                 ("replace", "ledger.kept"),
                 ("fsync", tmp_path.name),
             ]
-            assert ledger.kept == [letter.data for letter in letters]
+            assert ledger.kept == [message.data for message in messages]
 
 
 @needs_proc
 @pytest.mark.parametrize("words", ["private", "published", "pooled in private"])
 def test_a_member_of_a_group_keeps_the_order(words, tmp_path, monkeypatch):
-    """The same of a whole peer, with its state on disk: the debit, the noise, the letters kept, the state, the mail."""
+    """The same of a whole peer, with its state on disk: the debit, the noise, the messages kept, the state, the mail."""
     from coterie.peers.node.node import Node
     from coterie.peers.node.state import FileStore
 

@@ -17,6 +17,7 @@ from scipy import sparse, stats
 
 import coterie as ct
 from coterie.core import loop
+from coterie.core.arrays import NO_DIE, TIED, VACANT, Data, Message, data_of, new_outbox, row, rows
 from coterie.core.compile import PLAIN
 from coterie.core.linear import rows_of
 from coterie.core.models import Linear
@@ -24,12 +25,11 @@ from coterie.core.private.account import RELEASES, SPENT
 from coterie.core.private.mechanism import clipped_loss, clipped_sum, width_of
 from coterie.core.private.noise import KEY, LAPLACE, SIZE, discrete_gaussian, open_stream, sample
 from coterie.core.private.terms import GRID
-from coterie.core.world import NO_DIE, TIED, VACANT, Data, Letter, data_of, new_outbox, row, rows
 from coterie.core.wrap.learned import ANSWER, ANSWER_LENGTH, ASK, ASK_LENGTH
+from coterie.engines.arrays import arrays_of, part_of
 from coterie.engines.drivers import Immediate, Timed
 from coterie.engines.peer import Peer
 from coterie.engines.wire import decode, encode
-from coterie.engines.worlds import part_of, world_of
 from coterie.errors import DataError, MismatchError, ParameterError
 from coterie.privacy import Ledger
 from coterie.testing import hard_problem
@@ -39,7 +39,7 @@ from coterie.testing.shared import Crowd, arrays
 ERROR_RATE = 1e-6
 MECHANISMS = ("gaussian", "laplace")
 mechanisms = pytest.mark.parametrize("mechanism", MECHANISMS)
-N, P, MU = 9, 3, 0.8  # of hard_problem: agent 3 has no data, agent 8 no ties
+N, P, MU = 9, 3, 0.8  # of hard_problem: agent 3 has no data, agent 8 no edges
 
 
 def cd(**options):
@@ -65,9 +65,9 @@ def examples(X, y, loss, storage="dense"):
     """What an agent with these examples knows."""
     X, none = np.asarray(X, dtype=float), np.zeros(0)
     features = sparse.csr_array(X) if storage == "sparse" else X
-    ties, numbers = (np.zeros(0, np.int64), none, none), (1.0, 0.0, 1.0, 1.0, 0, 0.5, True, np.inf, 1)
+    edges, numbers = (np.zeros(0, np.int64), none, none), (1.0, 0.0, 1.0, 1.0, 0, 0.5, True, np.inf, 1)
     shape = Linear(), np.full(X.shape[1], TIED, np.int8), np.arange(X.shape[1]), none, none, NO_DIE
-    return Data(loss, rows_of(features), np.asarray(y, float), *ties, *numbers, *shape)
+    return Data(loss, rows_of(features), np.asarray(y, float), *edges, *numbers, *shape)
 
 
 def summed(data, theta, clip, mechanism, run=clipped_sum):
@@ -267,7 +267,7 @@ class Reference:
         theta, releases = np.zeros((len(self.W), self.X[0].shape[1])), np.zeros(len(self.W), int)
         for t, i in enumerate(events):
             if releases[i] < most:
-                theta[i] = self.step(i, theta[i], theta, noise(t, releases[i]), grid)  # letters arrive at once
+                theta[i] = self.step(i, theta[i], theta, noise(t, releases[i]), grid)  # messages arrive at once
                 releases[i] += 1
         return theta
 
@@ -286,23 +286,26 @@ class Hosted:
     """A replay on one host, compiled or in plain Python."""
 
     def __init__(self, method, problem, compiled=True, start=None):
-        self.method, self.world = method, world_of(problem, spare=getattr(method, "spare", 0))
+        self.method, self.arrays = method, arrays_of(problem, spare=getattr(method, "spare", 0))
         theta = np.zeros((problem.n, problem.p)) if start is None else start
-        self.own, self.tie = method.start(self.world, theta)
-        self.outbox, self.egress = new_outbox(method, self.world, problem.p, method.max_letters), loop.new_egress(0, 1)
+        self.own, self.edge = method.start(self.arrays, theta)
+        self.outbox, self.egress = (
+            new_outbox(method, self.arrays, problem.p, method.max_messages),
+            loop.new_egress(0, 1),
+        )
         self.account = loop.new_account(method)
         self.kernel = loop.run if compiled else loop.run.python
-        state = (method, self.world, self.own, self.tie, self.outbox, self.egress, self.account)
+        state = (method, self.arrays, self.own, self.edge, self.outbox, self.egress, self.account)
         loop.meet(*state, self.kernel)
 
     def run(self, schedule):
-        state, after = (self.method, self.world, self.own, self.tie), (self.outbox, self.egress, self.account)
+        state, after = (self.method, self.arrays, self.own, self.edge), (self.outbox, self.egress, self.account)
         moments = np.zeros(len(schedule.order))
         self.kernel(*state, schedule.order, schedule.peers, schedule.dice, moments, *after, loop.NO_LIMIT)
         return self
 
     def arrays(self):
-        return arrays((self.own, self.tie, self.account))
+        return arrays((self.own, self.edge, self.account))
 
 
 def width(terms, release, share, sensitivity):
@@ -339,7 +342,7 @@ def test_descent_is_the_noisy_step_of_the_paper(mechanism, clip, bound):
     spent = np.concatenate([[0.0], np.cumsum(method.plan.cost)])[counts]
     np.testing.assert_allclose(hosted.own.account[:, SPENT], spent)
     degrees = np.diff(problem.graph.start)
-    assert hosted.account[loop.LETTERS] == degrees @ (1 + counts)
+    assert hosted.account[loop.MESSAGES] == degrees @ (1 + counts)
 
 
 @functools.cache
@@ -446,7 +449,7 @@ def test_a_release_of_propagation(mechanism):
 #: Of the contract of methods, all that holds of one whose steps are noisy.
 PROMISES = (
     "keeps to what it declares", pytest.param("compiled equals python", marks=pytest.mark.compiled),
-    "touches what its footprint says", "may be stored once", "announces its letters", "ignores names",
+    "touches what its footprint says", "may be stored once", "announces its messages", "ignores names",
 )  # fmt: skip
 
 
@@ -509,7 +512,7 @@ def test_data_count_only_through_their_clipped_gradients(make, mechanism):
     for a, b in zip(one.arrays(), two.arrays(), strict=True):
         np.testing.assert_array_equal(a, b)
     assert one.own.theta[2].any()
-    assert world_of(problem).curvature[2] != world_of(other).curvature[2]  # what other methods take their steps by
+    assert arrays_of(problem).curvature[2] != arrays_of(other).curvature[2]  # what other methods take their steps by
 
 
 # ---------------------------------------------------------------- peers
@@ -517,7 +520,7 @@ def test_data_count_only_through_their_clipped_gradients(make, mechanism):
 
 def network(method, problem):
     """Peers that have greeted each other."""
-    return Crowd(method, world_of(problem), np.zeros((problem.n, problem.p))).greet()
+    return Crowd(method, arrays_of(problem), np.zeros((problem.n, problem.p))).greet()
 
 
 @pytest.mark.parametrize("make", [cd, mp])
@@ -536,7 +539,7 @@ def test_simulator_and_peers_agree(make):
         frames = [post.data for post in posts]
         if new:  # a release: the same to all neighbours, and kept
             assert ledger.kept == frames
-            said = crowd.peers[i].theta if crowd.peers[i].world.row_start[-1] or make is cd else None
+            said = crowd.peers[i].theta if crowd.peers[i].arrays.row_start[-1] or make is cd else None
             for frame in frames if said is not None else ():
                 np.testing.assert_array_equal(decode(frame)[2], said)
         else:
@@ -544,8 +547,8 @@ def test_simulator_and_peers_agree(make):
             assert make is mp or not frames
     np.testing.assert_array_equal(hosted.own.theta, [peer.theta for peer in crowd.peers])
     np.testing.assert_array_equal(hosted.own.account, [ledger.account for ledger in crowd.ledgers])
-    assert hosted.account[loop.LETTERS] == crowd.letters
-    assert hosted.account[loop.NUMBERS] == P * crowd.letters
+    assert hosted.account[loop.MESSAGES] == crowd.messages
+    assert hosted.account[loop.NUMBERS] == P * crowd.messages
     assert [ledger.releases for ledger in crowd.ledgers] == np.minimum(made, method.plan.steps).tolist()
 
 
@@ -555,7 +558,7 @@ def test_a_peer_has_for_itself_what_it_has_in_the_simulator():
     hosted, crowd = Hosted(method, problem).run(schedule), network(method, problem)
     for i, dice in zip(schedule.order, schedule.dice, strict=True):
         crowd.wake(i, dice)
-    expected = method.finish(hosted.world, hosted.own, hosted.tie)
+    expected = method.finish(hosted.arrays, hosted.own, hosted.edge)
     for i, peer in enumerate(crowd.peers):
         published = peer.theta
         np.testing.assert_allclose(peer.final, expected[i], rtol=1e-9, atol=1e-9)
@@ -564,7 +567,7 @@ def test_a_peer_has_for_itself_what_it_has_in_the_simulator():
 
 def test_a_peer_needs_its_ledger():
     problem, method = hard_problem(), cd()
-    mine, start = part_of(world_of(problem), 0, 1), np.zeros(P)
+    mine, start = part_of(arrays_of(problem), 0, 1), np.zeros(P)
     with pytest.raises(ParameterError, match="needs a ledger"):
         Peer(method, mine, start)
     with pytest.raises(ParameterError, match=r"epsilon=1\.0; epsilon cannot change"):
@@ -577,7 +580,7 @@ def test_a_peer_needs_its_ledger():
 
 def test_a_peer_made_anew_has_what_is_left():
     problem, method = hard_problem(), cd(wakes_per_agent=3)
-    mine, ledger = part_of(world_of(problem), 0, 1), Ledger(method.plan)
+    mine, ledger = part_of(arrays_of(problem), 0, 1), Ledger(method.plan)
     said = []
     for life in range(5):
         peer = Peer(method, mine, np.zeros(P), ledger)
@@ -600,7 +603,7 @@ def test_a_peer_made_anew_has_what_is_left():
 
 def test_a_propagation_peer_made_anew_says_nothing_new_of_its_data():
     problem, method = hard_problem(), mp()
-    mine, ledger = part_of(world_of(problem), 0, 1), Ledger(method.plan)
+    mine, ledger = part_of(arrays_of(problem), 0, 1), Ledger(method.plan)
     peer = Peer(method, mine, np.zeros(P), ledger)
     assert len(peer.wake()) == 3
     again = Peer(method, mine, np.zeros(P), ledger)
@@ -629,27 +632,27 @@ def test_nonsense_is_not_a_model(make, number):
     problem, method = hard_problem(), make()
     dice = np.random.default_rng(15).random((2, method.dice))
     text = np.array([0.0, number, 1.0])
-    honest, troubled = (
-        Peer(method, part_of(world_of(problem), 2, 3), np.zeros(P), Ledger(method.plan)) for _ in range(2)
+    honest, failing = (
+        Peer(method, part_of(arrays_of(problem), 2, 3), np.zeros(P), Ledger(method.plan)) for _ in range(2)
     )
-    for kind in range(len(method.letters)):
+    for kind in range(len(method.messages)):
         for sender in (0, 1, 3, 7):  # three neighbours, and a stranger
             if np.isfinite(number):
-                troubled.receive(encode(sender, kind, text))
+                failing.receive(encode(sender, kind, text))
             else:
                 with pytest.raises(DataError, match="not finite"):
-                    troubled.receive(encode(sender, kind, text))
-            state = troubled._own, troubled._tie
-            ties = rows(state[1], 0, troubled.world.peer.shape[0])
-            letter = Letter(sender, int(np.argmax(troubled.world.peer == sender)), kind, text)
+                    failing.receive(encode(sender, kind, text))
+            state = failing._own, failing._edge
+            edges = rows(state[1], 0, failing.arrays.peer.shape[0])
+            message = Message(sender, int(np.argmax(failing.arrays.peer == sender)), kind, text)
             method.receive(
-                data_of(troubled.world, 0), row(state[0], 0), ties, letter, new_outbox(method, troubled.world, P, 2)
+                data_of(failing.arrays, 0), row(state[0], 0), edges, message, new_outbox(method, failing.arrays, P, 2)
             )
-    np.testing.assert_array_equal(troubled._tie.copy, 0.0)
-    said = [[post.data for post in peer.wake(dice[0], 0)] for peer in (honest, troubled)]
+    np.testing.assert_array_equal(failing._edge.copy, 0.0)
+    said = [[post.data for post in peer.wake(dice[0], 0)] for peer in (honest, failing)]
     assert said[0] == said[1]
     assert len(said[0]) == 4
-    assert troubled._ledger.account.tolist() == honest._ledger.account.tolist()
+    assert failing._ledger.account.tolist() == honest._ledger.account.tolist()
 
 
 def test_what_neighbours_say_moves_the_model_and_not_the_noise():
@@ -658,7 +661,7 @@ def test_what_neighbours_say_moves_the_model_and_not_the_noise():
     dice = np.random.default_rng(16).random(method.dice)
     reference, said = Reference(problem, 0.5, "gaussian"), []
     for size in (0.0, 1e3, 1e99, 1e100):
-        peer = Peer(method, part_of(world_of(problem), 2, 3), np.zeros(P), Ledger(method.plan))
+        peer = Peer(method, part_of(arrays_of(problem), 2, 3), np.zeros(P), Ledger(method.plan))
         for j in problem.graph.neighbours(2):
             peer.receive(encode(j, 0, np.full(P, size)))
         posts = peer.wake(dice)
@@ -717,7 +720,7 @@ def test_every_agent_wakes_as_often_as_it_has_something_to_say():
     for T in (1, 4):
         run = ct.simulate(problem, cd(wakes_per_agent=T), seed=3)
         assert run.wakes == T * N
-        assert run.letters == (1 + T) * degrees.sum()  # everybody, exactly: one more wake would be silent
+        assert run.messages == (1 + T) * degrees.sum()  # everybody, exactly: one more wake would be silent
     assert ct.simulate(problem, cd(), wakes=7).wakes == 7
     with pytest.raises(ParameterError, match="say how long"):  # propagation goes on as long as one likes
         ct.simulate(problem, mp())
@@ -778,7 +781,7 @@ def test_propagation_makes_one_release():
 
 
 def test_methods_without_a_private_form():
-    for method in (ct.DJAM(), "admm", ct.GlobalModel(), "local", cd(), mp(), ct.Learned(cd())):
+    for method in (ct.DJAM(), "admm", ct.baselines.GlobalModel(), "local", cd(), mp(), ct.Learned(cd())):
         with pytest.raises(MismatchError, match="no private form"):
             ct.Private(method)
     with pytest.raises(ParameterError, match="unknown method"):
@@ -833,11 +836,11 @@ def test_what_is_told_of_a_loss(share):
     hosted = Hosted(method, problem, compiled=False).run(schedule)
     answers = []
     for _ in range(2):
-        outbox = new_outbox(method, hosted.world, P, method.max_letters)
-        a, b = hosted.world.tie_start[2:4]
-        ties, me = rows(hosted.tie, a, b), row(hosted.own, 2)
-        letter = Letter(5, VACANT, ASK, np.array([0.0, 0.0, 0.0, 1.0])[:ASK_LENGTH])
-        method.receive(data_of(hosted.world, 2), me, ties, letter, outbox)
+        outbox = new_outbox(method, hosted.arrays, P, method.max_messages)
+        a, b = hosted.arrays.edge_start[2:4]
+        edges, me = rows(hosted.edge, a, b), row(hosted.own, 2)
+        message = Message(5, VACANT, ASK, np.array([0.0, 0.0, 0.0, 1.0])[:ASK_LENGTH])
+        method.receive(data_of(hosted.arrays, 2), me, edges, message, outbox)
         assert outbox.kind[0] == ANSWER
         answers.append(outbox.text[0, : outbox.length[0]].copy())
     np.testing.assert_array_equal(answers[0], answers[1])
@@ -885,13 +888,13 @@ def test_a_private_graph_finds_the_groups():
     W = run.graph.W.toarray()
     assert W[group[:, None] == group].sum() > 0.8 * W.sum()  # 7/15 by chance
     assert run.epsilon == 20.0
-    assert run.tally[ASK, 0] == 20 * n * 4  # models are published five times; ties can be talked about for ever
+    assert run.tally[ASK, 0] == 20 * n * 4  # models are published five times; edges can be talked about for ever
     assert run.lost > 0
     assert (np.sign(run.theta[:, 0]) == np.where(group, 1.0, -1.0)).mean() > 0.8
 
 
 def test_bad_mail_does_not_overspend():
-    """On Poisson clocks most agents wake far more often than they may speak; under a learned graph, to see to ties."""
+    """On Poisson clocks most agents wake far more often than they may speak; under a learned graph, to see to edges."""
     problem, T = hard_problem(), 3
     method = ct.Learned(cd(wakes_per_agent=T), RULE)
     driver = Timed.of(problem, method, np.zeros((N, P)), 21, conditions=BAD)
@@ -901,18 +904,18 @@ def test_bad_mail_does_not_overspend():
     np.testing.assert_array_equal(driver.own.account[:, RELEASES], T)
     np.testing.assert_allclose(driver.own.account[:, SPENT], method.plan.cost.sum())
     assert (driver.own.account[:, SPENT] <= method.plan.limit * (1 + 1e-12)).all()
-    theta, account, sent = driver.own.theta.copy(), driver.own.account.copy(), driver.account[loop.LETTERS]
+    theta, account, sent = driver.own.theta.copy(), driver.own.account.copy(), driver.account[loop.MESSAGES]
     driver.advance(100, loop.NO_LIMIT)
     np.testing.assert_array_equal(driver.own.theta, theta)  # all that depends on data has been said
     np.testing.assert_array_equal(driver.own.account, account)
-    assert driver.account[loop.LETTERS] > sent
+    assert driver.account[loop.MESSAGES] > sent
     with pytest.raises(ParameterError, match="wakes=28"):
         ct.simulate(problem, cd(wakes_per_agent=T), wakes=28, conditions=BAD)
 
 
 @pytest.mark.parametrize("make", [cd, mp])
 def test_a_changed_problem_has_no_new_budget(make):
-    """Data and ties change on the way; what was spent stays spent."""
+    """Data and edges change on the way; what was spent stays spent."""
     problem, method = hard_problem(), make(epsilon=0.5)
     T = method.plan.steps
     rng = np.random.default_rng(23)
@@ -944,24 +947,24 @@ def test_an_agent_whose_first_examples_come_later(make):
 
 def test_dice_of_a_peer(tmp_path):
     method = cd(wakes_per_agent=3)
-    world, theta = part_of(world_of(hard_problem(0)), 0, 1), np.zeros(hard_problem(0).p)
-    peer = Peer(method, world, theta, Ledger(method.plan))
+    arrays, theta = part_of(arrays_of(hard_problem(0)), 0, 1), np.zeros(hard_problem(0).p)
+    peer = Peer(method, arrays, theta, Ledger(method.plan))
     for wrong in (np.zeros(KEY - 1), np.full(KEY, 1.0), np.full(KEY, np.nan)):
         with pytest.raises(ParameterError, match="dice must be 8 numbers"):
             peer.wake(wrong)
     with Ledger(method.plan, tmp_path / "ledger") as ledger:
-        real = Peer(method, world, theta, ledger)
+        real = Peer(method, arrays, theta, ledger)
         with pytest.raises(ParameterError, match="noise must be fresh"):
             real.wake(np.zeros(KEY))
         assert ledger.releases == 0  # refused before anything was spent
         first = real.wake()[0].data
-        assert first != Peer(method, world, theta, Ledger(method.plan)).wake()[0].data
+        assert first != Peer(method, arrays, theta, Ledger(method.plan)).wake()[0].data
 
 
-def test_a_peer_refuses_a_world_that_cannot_be_private():
+def test_a_peer_refuses_a_arrays_that_cannot_be_private():
     location = ct.Problem.propagation(np.eye(3), ct.graphs.ring(3))
     with pytest.raises(MismatchError, match="protects single examples"):
-        Peer(cd(), part_of(world_of(location), 0, 1), np.zeros(3), Ledger(cd().plan))
+        Peer(cd(), part_of(arrays_of(location), 0, 1), np.zeros(3), Ledger(cd().plan))
 
 
 def test_the_claim_of_a_run_that_goes_on():

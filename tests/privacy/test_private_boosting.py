@@ -16,15 +16,15 @@ from scipy.stats import chisquare
 
 import coterie as ct
 from coterie.core import loop
+from coterie.core.arrays import REFUSED, data_of, row, rows
 from coterie.core.linear import rows_of
 from coterie.core.methods.boosting import MISSED, STEP, WHOLE, move
 from coterie.core.private.account import RELEASES
 from coterie.core.private.boosting import HIGHEST, SENSITIVITY, clipped_votes, drawn_vertex, score_all
 from coterie.core.private.noise import KEY
 from coterie.core.private.terms import GRID
-from coterie.core.world import REFUSED, data_of, row, rows
+from coterie.engines.arrays import arrays_of
 from coterie.engines.drivers import Immediate
-from coterie.engines.worlds import world_of
 from coterie.errors import MismatchError, ParameterError
 from coterie.testing.shared import hosted, same
 
@@ -53,7 +53,7 @@ class Reference(NamedTuple):
         pull = self.mu * (self.w.sum() * theta - self.w @ self.heard)
         return self.a * self.parts(theta, clip).mean(axis=0) + pull
 
-    def chances(self, theta, clip, epsilon, unclipped=False):
+    def probabilities(self, theta, clip, epsilon, unclipped=False):
         """Of +e_1, ..., +e_p, -e_1, ..., -e_p: ``exp(epsilon q / (2 Delta))``, where ``Delta = 2 a clip / m``."""
         g = self.gradient(theta, np.inf if unclipped else clip)
         return softmax(np.concatenate([-g, g]) * epsilon / (2 * 2 * self.a * clip / len(self.y)))
@@ -80,21 +80,21 @@ def private(epsilon=1.0, wakes_per_agent=4, method=FW, **options):
 
 
 def one(problem, method, k, theta):
-    """What agent k sees when everybody is at ``theta`` and has been heard: data, its own state, its ties."""
-    world = world_of(problem)
-    own, tie = method.start(world, theta)
-    a, b = world.tie_start[k], world.tie_start[k + 1]
+    """What agent k sees when everybody is at ``theta`` and has been heard: data, its own state, its edges."""
+    arrays = arrays_of(problem)
+    own, edge = method.start(arrays, theta)
+    a, b = arrays.edge_start[k], arrays.edge_start[k + 1]
     for slot in range(a, b):
-        peer = theta[world.peer[slot]]
+        peer = theta[arrays.peer[slot]]
         (entry,) = np.nonzero(peer)
-        tie.size[slot] = len(entry)
-        tie.entry[slot, : len(entry)], tie.value[slot, : len(entry)] = entry, peer[entry]
-    return data_of(world, k), row(own, k), rows(tie, a, b)
+        edge.size[slot] = len(entry)
+        edge.entry[slot, : len(entry)], edge.value[slot, : len(entry)] = entry, peer[entry]
+    return data_of(arrays, k), row(own, k), rows(edge, a, b)
 
 
-def scores_of(data, me, ties, clip):
+def scores_of(data, me, edges, clip):
     pull, scores = np.zeros(len(me.theta)), np.zeros(2 * len(me.theta), np.int64)
-    return score_all(data, me, ties, clip, pull, scores), scores, pull
+    return score_all(data, me, edges, clip, pull, scores), scores, pull
 
 
 # ---------------------------------------------------------------- the choice
@@ -128,24 +128,24 @@ def choices():
     return reference, theta[0], clip, 1 / method.terms.noise[0], found
 
 
-def level(found, chances):
-    return chisquare(found, chances * found.sum()).pvalue
+def level(found, probabilities):
+    return chisquare(found, probabilities * found.sum()).pvalue
 
 
 @pytest.mark.slow
 def test_vertices_are_chosen_as_often_as_the_mechanism_says(choices):
     reference, theta, clip, epsilon, found = choices
-    assert level(found, reference.chances(theta, clip, epsilon)) > 1e-4
+    assert level(found, reference.probabilities(theta, clip, epsilon)) > 1e-4
 
 
 @pytest.mark.slow
 def test_the_frequencies_would_show_a_mistake(choices):
     reference, theta, clip, epsilon, found = choices
     for wrong in (
-        reference.chances(theta, clip, 1.1 * epsilon),
-        reference.chances(theta, clip, epsilon, unclipped=True),
-        reference._replace(mu=0.0).chances(theta, clip, epsilon),
-        np.roll(reference.chances(theta, clip, epsilon), 4),  # signs
+        reference.probabilities(theta, clip, 1.1 * epsilon),
+        reference.probabilities(theta, clip, epsilon, unclipped=True),
+        reference._replace(mu=0.0).probabilities(theta, clip, epsilon),
+        np.roll(reference.probabilities(theta, clip, epsilon), 4),  # signs
     ):
         assert level(found, wrong) < 1e-8
 
@@ -155,10 +155,10 @@ def test_scores_are_those_of_the_definition():
     theta = 0.3 * np.random.default_rng(1).normal(size=(5, 6))
     weights = problem.graph.W.toarray()
     for k in range(4):
-        data, me, ties = one(problem, private(), k, theta)
+        data, me, edges = one(problem, private(), k, theta)
         X, y = problem.data.rows_of(k)
         reference = Reference(X, y, problem.a[k], weights[k], theta, 0.3)
-        heard, scores, _ = scores_of(data, me, ties, clip)
+        heard, scores, _ = scores_of(data, me, edges, clip)
         assert heard
         np.testing.assert_array_equal(scores[:6], -scores[6:])
         unit = problem.a[k] / len(y) * clip / GRID
@@ -196,13 +196,13 @@ def test_no_example_changes_a_score_by_more_than_the_sensitivity(loss):
         for X, labels in ((H, y), (other, label)):
             table = []
             with np.errstate(all="ignore"):
-                data, me, ties = one(tame, private(), 0, theta)
+                data, me, edges = one(tame, private(), 0, theta)
                 data = data._replace(rows=rows_of(X), labels=labels)
                 me = me._replace(cache=np.array([data.rows.dot(k, theta[0]) for k in range(m)]))
-                ties.size[0], ties.entry[0, :p], ties.value[0, :p] = p, np.arange(p), sent
+                edges.size[0], edges.entry[0, :p], edges.value[0, :p] = p, np.arange(p), sent
                 for t, goal in enumerate((0, *goals)):
                     move(data, me, 0, goal, 2 / (t + 2))  # what was published; at first nothing
-                    heard, scores, _ = scores_of(data, me, ties, clip)
+                    heard, scores, _ = scores_of(data, me, edges, clip)
                     assert heard
                     table.append(scores)
             tables.append(np.array(table))
@@ -216,7 +216,7 @@ def test_no_example_changes_a_score_by_more_than_the_sensitivity(loss):
 def test_absurd_examples_have_no_part():
     """A margin that is not finite counts as zero, and so do products that are no number."""
     problem = boosting([[[1.0, 2.0], [3.0, -4.0], [5.0, 6.0]]], [np.ones(3)], ct.graphs.empty(1))
-    data = data_of(world_of(problem), 0)
+    data = data_of(arrays_of(problem), 0)
     for bad in (np.nan, np.inf, -np.inf):
         total = np.zeros(2, np.int64)
         clipped_votes(data, np.array([bad, 0.0, bad]), 10.0, total)
@@ -234,25 +234,27 @@ def test_an_agent_without_examples_goes_where_its_neighbours_pull():
     problem, method = instance(), private()
     theta = np.zeros((5, 6))
     theta[0], theta[3] = [0.0, 1.0, 0.0, 0.0, -0.2, 0.0], [0.0, -0.5, 0.0, 0.0, -1.9, 0.0]
-    data, me, ties = one(problem, method, 4, theta)
+    data, me, edges = one(problem, method, 4, theta)
     for seed in range(20):
         dice = np.random.default_rng(seed).random(KEY)
-        assert drawn_vertex(method.terms, data, me, ties, 0, dice, np.zeros(50), np.zeros(6)) == -5
-    data, me, ties = one(problem, method, 4, np.zeros((5, 6)))
-    assert drawn_vertex(method.terms, data, me, ties, 0, dice, np.zeros(50), np.zeros(6)) == 0  # nobody pulls: it stays
+        assert drawn_vertex(method.terms, data, me, edges, 0, dice, np.zeros(50), np.zeros(6)) == -5
+    data, me, edges = one(problem, method, 4, np.zeros((5, 6)))
+    assert (
+        drawn_vertex(method.terms, data, me, edges, 0, dice, np.zeros(50), np.zeros(6)) == 0
+    )  # nobody pulls: it stays
 
 
 def test_an_agent_whose_loss_has_no_weight_tells_nothing_of_it():
     problem, method = instance(confidence=[1.0, 0.0, 1.0, 1.0, 1.0]), private()
     theta = np.zeros((5, 6))
     theta[2, 3] = 1.0
-    data, me, ties = one(problem, method, 1, theta)
+    data, me, edges = one(problem, method, 1, theta)
     assert data.labels.size
-    heard, _, pull = scores_of(data, me, ties, 1.0)
+    heard, _, pull = scores_of(data, me, edges, 1.0)
     assert not heard
     np.testing.assert_allclose(pull, -0.3 * theta[2], rtol=1e-12)
     assert {
-        drawn_vertex(method.terms, data, me, ties, 0, np.full(KEY, u), np.zeros(50), np.zeros(6))
+        drawn_vertex(method.terms, data, me, edges, 0, np.full(KEY, u), np.zeros(50), np.zeros(6))
         for u in (0.1, 0.5, 0.9)
     } == {4}
 
@@ -288,15 +290,15 @@ def test_a_spent_budget_ends_in_silence():
     np.testing.assert_array_equal(driver.account, before[1])
 
 
-def test_letters_say_all_that_a_model_is():
+def test_messages_say_all_that_a_model_is():
     """Index, sign and a public step: a neighbour that has followed them holds the model, bit for bit."""
     problem, method = instance(), private(2.0, 5)
     driver = Immediate.of(problem, method, np.zeros((5, 6)), 1)
     driver.advance(25, loop.NO_LIMIT)
     assert np.abs(driver.theta).max() > 0
-    for tie, peer in enumerate(driver.world.peer):
-        copy, size = np.zeros(6), driver.tie.size[tie]
-        copy[driver.tie.entry[tie, :size]] = driver.tie.value[tie, :size]
+    for edge, peer in enumerate(driver.arrays.peer):
+        copy, size = np.zeros(6), driver.edge.size[edge]
+        copy[driver.edge.entry[edge, :size]] = driver.edge.value[edge, :size]
         np.testing.assert_array_equal(copy, driver.theta[peer])
 
 
@@ -332,23 +334,31 @@ def test_with_a_large_budget_it_is_boosting_and_with_a_small_one_noise():
 # ---------------------------------------------------------------- hostile neighbours
 
 
-def test_hostile_letters_do_no_harm():
+def test_hostile_messages_do_no_harm():
     problem, method = instance(), private(wakes_per_agent=8)
     driver = Immediate.of(problem, method, np.zeros((5, 6)), 0)
     huge = (np.nan, np.inf, -np.inf, 1e308, -1e308, 1e18, -7.0, 0.5, 3.0)
-    letters = [(STEP, [a, b, c]) for a, b, c in product((1.0, 9.0, np.inf, np.nan), huge, huge)]
-    letters += [(WHOLE, [a, i, v, 2.0, w]) for a, i, v, w in product((0.0, 1e300), (0.0, 5.0), huge, huge)]
-    letters += [(WHOLE, [2.0]), (MISSED, [])]
-    for k, (kind, text) in enumerate(letters):
+    messages = [(STEP, [a, b, c]) for a, b, c in product((1.0, 9.0, np.inf, np.nan), huge, huge)]
+    messages += [(WHOLE, [a, i, v, 2.0, w]) for a, i, v, w in product((0.0, 1e300), (0.0, 5.0), huge, huge)]
+    messages += [(WHOLE, [2.0]), (MISSED, [])]
+    for k, (kind, text) in enumerate(messages):
         padded = np.zeros((1, 13))
         padded[0, : len(text)] = text
         address = [np.array([each]) for each in (1, k % 2 * 2, kind, len(text))]  # from 1, to its neighbours 0 and 2
         loop.accept(
-            method, driver.world, driver.own, driver.tie, driver.outbox, driver.egress, driver.account, *address, padded
+            method,
+            driver.arrays,
+            driver.own,
+            driver.edge,
+            driver.outbox,
+            driver.egress,
+            driver.account,
+            *address,
+            padded,
         )
         assert not driver.outbox.cursor[REFUSED]
-        for tie in range(driver.tie.size.shape[0]):  # nobody is taken to be outside its ball
-            assert np.abs(driver.tie.value[tie, : driver.tie.size[tie]]).sum() <= 2.5 * (1 + 1e-6)
+        for edge in range(driver.edge.size.shape[0]):  # nobody is taken to be outside its ball
+            assert np.abs(driver.edge.value[edge, : driver.edge.size[edge]]).sum() <= 2.5 * (1 + 1e-6)
         if k % 17 == 0:
             driver.advance(1, loop.NO_LIMIT)
     driver.advance(60, loop.NO_LIMIT)

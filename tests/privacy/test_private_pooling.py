@@ -10,10 +10,10 @@ import coterie as ct
 from coterie.core.linear import frozen
 from coterie.core.loop import NO_LIMIT
 from coterie.core.private.pooling import own_posterior
+from coterie.engines.arrays import arrays_of, part_of
 from coterie.engines.drivers import Immediate
 from coterie.engines.peer import Peer
 from coterie.engines.wire import decode, encode
-from coterie.engines.worlds import part_of, world_of
 from coterie.errors import MismatchError, ParameterError
 from coterie.privacy import Ledger, audit
 
@@ -22,7 +22,7 @@ BAD = ct.Conditions(latency=1.5, jitter=1.0, loss=0.3, duplication=0.3)
 
 
 def private(**options):
-    return ct.Private(ct.GossipPooling(), **{"epsilon": 3.0, "clip": 0.5, **options})
+    return ct.Private(ct.gossip.GossipPooling(), **{"epsilon": 3.0, "clip": 0.5, **options})
 
 
 def problem_of(n=12, m=30, seed=0, spread=1.0, graph=None):
@@ -39,8 +39,8 @@ def problem_of(n=12, m=30, seed=0, spread=1.0, graph=None):
 
 def peer_of(problem, i=0, ledger=None, method=None):
     method = private() if method is None else method
-    world = part_of(world_of(problem), i, i + 1)
-    return Peer(method, world, np.zeros(P), Ledger(method.plan) if ledger is None else ledger)
+    arrays = part_of(arrays_of(problem), i, i + 1)
+    return Peer(method, arrays, np.zeros(P), Ledger(method.plan) if ledger is None else ledger)
 
 
 def driver_of(problem, method, wakes, seed=0):
@@ -101,7 +101,7 @@ def test_it_helps_and_models_stay_at_home():
 
 
 @pytest.mark.plain
-def test_after_the_release_letters_know_nothing_of_the_rows():
+def test_after_the_release_messages_know_nothing_of_the_rows():
     problem, _ = problem_of()
     dice = np.random.default_rng(0).random((6, private().dice))
     frames = []
@@ -109,9 +109,9 @@ def test_after_the_release_letters_know_nothing_of_the_rows():
         peer = peer_of(problem)
         said = [post.data for post in peer.wake(dice[0], 1)]
         if other:
-            world = peer.world
-            rows = type(world.rows)(frozen(-7.0 * world.rows.values))
-            peer.resume(world._replace(rows=rows, labels=frozen(-world.labels)), peer.own, peer.tie)
+            arrays = peer.arrays
+            rows = type(arrays.rows)(frozen(-7.0 * arrays.rows.values))
+            peer.resume(arrays._replace(rows=rows, labels=frozen(-arrays.labels)), peer.own, peer.edge)
         for k in range(1, 6):
             said += [post.data for post in peer.wake(dice[k], 1 if k % 2 else 11)]
             said += [post.data for post in peer.receive(encode(1, 1, np.linspace(0.1, 1.0, 4 * P + 6)))]
@@ -157,7 +157,7 @@ def test_the_audit_passes_it_and_fails_those_who_forget():
     method = private(epsilon=1.0, clip=1.0)
     options = {"features": 64, "runs": 128, "scenarios": ["restart"]}
     assert audit(method, **options).passed
-    forgetful = lambda method, world, theta, ledger: Peer(method, world, theta, Ledger(method.plan))  # noqa: E731
+    forgetful = lambda method, arrays, theta, ledger: Peer(method, arrays, theta, Ledger(method.plan))  # noqa: E731
     assert not audit(method, agent=forgetful, **options).passed
 
     class Clear(Peer):
@@ -165,7 +165,7 @@ def test_the_audit_passes_it_and_fails_those_who_forget():
 
         def wake(self, dice=None, peer=None, moment=0.0):
             posts = super().wake(dice, peer, moment)
-            self._own.released[0] = self.world.labels @ self.world.rows.values / self.world.labels.size
+            self._own.released[0] = self.arrays.labels @ self.arrays.rows.values / self.arrays.labels.size
             return posts
 
     assert not audit(method, agent=Clear, features=16, runs=64, scenarios=["memory"]).passed
@@ -179,7 +179,7 @@ def test_what_does_not_apply_is_refused():
     with pytest.raises(MismatchError, match="any connected one does"):
         ct.Learned(private())
     with pytest.raises(MismatchError, match="no models of several neighbours"):
-        ct.Trimmed(private())
+        ct.robust.Trimmed(private())
     problem, _ = problem_of()
     with pytest.raises(MismatchError, match="SmoothHinge"):
         ct.simulate(ct.Problem.personalized(problem.data, problem.graph, loss="smooth-hinge"), private(), wakes=2)

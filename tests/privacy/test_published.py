@@ -1,7 +1,7 @@
 """What was published is what was sent; the clean model that an agent has for itself is nowhere but at home.
 
 Not in ``run.published``, not in what graphs are learned from, not in the ``published`` of a peer's model.json, and not
-in any letter after it was worked out.
+in any message after it was worked out.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import coterie as ct
+from coterie.engines.arrays import arrays_of
 from coterie.engines.wire import decode, read_numbers
-from coterie.engines.worlds import world_of
 from coterie.peers.model.scores import model_of
 from coterie.peers.wire.packet import read_packet
 from coterie.testing.shared import Crowd
@@ -73,7 +73,7 @@ def test_a_run_publishes_what_it_would_without_a_final_step(name, learned):
     np.testing.assert_array_equal(plain.published, plain.theta)
     assert not np.isclose(own.theta, own.published).all(axis=1).any()  # nobody has published what it keeps
     np.testing.assert_array_equal(own.graph.W.toarray(), plain.graph.W.toarray())  # nor learned a graph from it
-    assert (own.letters, own.bytes, own.notes) == (plain.letters, plain.bytes, plain.notes)
+    assert (own.messages, own.bytes, own.notes) == (plain.messages, plain.bytes, plain.notes)
     assert (own.epsilon, own.delta, own.plan) == (plain.epsilon, plain.delta, plain.plan)
     np.testing.assert_array_equal(own.tally, plain.tally)
     assert own.trace.equals(plain.trace)
@@ -98,14 +98,14 @@ def test_what_goes_on_from_a_run_has_its_own_models_published():
     "name", [pytest.param(name, marks=pytest.mark.slow if name == "boosting" else ()) for name in NAMES]
 )
 def test_peers_send_nothing_else(name):
-    """Whatever is asked of a peer, also after it has looked at its own model: letters hold what it has published."""
+    """Whatever is asked of a peer, also after it has looked at its own model: messages hold what it has published."""
     problem, method = problem_of(name, rows(), ct.graphs.ring(N)), private(name, "local")
     sent = [[] for _ in range(N)]
     crowd = Crowd(
         method,
-        world_of(problem),
+        arrays_of(problem),
         np.zeros((N, P)),
-        lambda peer, letter: sent[letter.sender].append(decode(letter.data)[2]),
+        lambda peer, message: sent[message.sender].append(decode(message.data)[2]),
     )
     for turn in range(4):
         crowd.greet()
@@ -114,7 +114,7 @@ def test_peers_send_nothing_else(name):
             published = peer.theta
             final = peer.final
             np.testing.assert_array_equal(peer.theta, published)
-            if name in ("cd", "propagation"):  # whose letters are their models
+            if name in ("cd", "propagation"):  # whose messages are their models
                 np.testing.assert_array_equal(sent[i][-1], published)
                 assert turn < 1 or not any(np.isclose(text, final, rtol=1e-6, atol=0.0).any() for text in sent[i])
 
@@ -134,10 +134,10 @@ def test_the_model_file_of_a_peer(words):
     np.testing.assert_array_equal(model["published"], texts[0][-1])
     np.testing.assert_array_equal(model["theta"], final)
     assert not np.isclose(model["published"], final).any()
-    for j in node.ties:  # and it is what they hold of it
+    for j in node.edges:  # and it is what they hold of it
         other = group.nodes[j].peer
-        slot = int(np.flatnonzero(other.world.peer == 0)[0])
-        np.testing.assert_array_equal(other.tie.copy[slot], model["published"])
+        slot = int(np.flatnonzero(other.arrays.peer == 0)[0])
+        np.testing.assert_array_equal(other.edge.copy[slot], model["published"])
     # Begun again, and asked by everybody, it says no more than that.
     del group.mail[:]
     group.crash(0)

@@ -209,7 +209,7 @@ def test_more_ridge_is_that_of_the_paper():
 
 @pytest.fixture(scope="module")
 def uneven():
-    """Agents of 1 to 9 rows, one without any, and one without ties."""
+    """Agents of 1 to 9 rows, one without any, and one without edges."""
     rng = np.random.default_rng(4)
     agents = np.repeat(np.arange(6), [9, 0, 3, 1, 5, 2])
     X, y = rng.normal(size=(20, 3)), rng.choice([-1.0, 1.0], size=20)

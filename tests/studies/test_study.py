@@ -33,7 +33,7 @@ def diary(tmp_path, monkeypatch):
 
 
 def test_the_frame_has_what_the_job_returned_in_the_order_of_the_grid():
-    found = ct.study(jobs.small, GRID, seeds=[3, 1])
+    found = ct.studies.study(jobs.small, GRID, seeds=[3, 1])
     expected = [
         {"method": method, "mu": mu, "seed": seed, **jobs.small(method, mu, seed)}
         for method in GRID["method"]
@@ -46,7 +46,7 @@ def test_the_frame_has_what_the_job_returned_in_the_order_of_the_grid():
 
 
 def test_means_and_errors_are_over_seeds():
-    found = ct.study(jobs.small, GRID, seeds=range(4))
+    found = ct.studies.study(jobs.small, GRID, seeds=range(4))
     table = found.table("accuracy", rows="mu", columns="method")
     for mu in GRID["mu"]:
         for method in GRID["method"]:
@@ -67,27 +67,31 @@ def test_means_and_errors_are_over_seeds():
 
 @pytest.mark.parametrize(("score", "best"), [("rmse", 1), ("accuracy", 3)])
 def test_the_worst_tenth_of_an_error_is_an_error(score, best):
-    found = ct.study(lambda score, mu, seed: {score: mu, "worst_tenth": 2 * mu}, {"score": [score], "mu": [1, 2, 3]})
+    found = ct.studies.study(
+        lambda score, mu, seed: {score: mu, "worst_tenth": 2 * mu}, {"score": [score], "mu": [1, 2, 3]}
+    )
     assert found.best("worst_tenth") == found.best(score) == {"score": score, "mu": best}
     assert found.best("worst_tenth", higher=True) == {"score": score, "mu": 3}
 
 
 def test_a_second_call_works_out_what_is_missing_alone(tmp_path, diary):
-    first = ct.study(jobs.small, GRID, seeds=range(2), folder=tmp_path / "study")
+    first = ct.studies.study(jobs.small, GRID, seeds=range(2), folder=tmp_path / "study")
     assert len(diary()) == 8
-    again = ct.study(jobs.small, GRID, seeds=range(2), folder=tmp_path / "study")
+    again = ct.studies.study(jobs.small, GRID, seeds=range(2), folder=tmp_path / "study")
     assert len(diary()) == 8
     pd.testing.assert_frame_equal(again.frame, first.frame, check_exact=True)
     wider = {"method": ["cd", "admm", "djam"], "mu": [0.1, 1.0]}
-    more = ct.study(jobs.small, wider, seeds=range(3), folder=tmp_path / "study")
+    more = ct.studies.study(jobs.small, wider, seeds=range(3), folder=tmp_path / "study")
     assert len(diary()) == 18
-    pd.testing.assert_frame_equal(more.frame, ct.study(jobs.small, wider, seeds=range(3)).frame, check_exact=True)
+    pd.testing.assert_frame_equal(
+        more.frame, ct.studies.study(jobs.small, wider, seeds=range(3)).frame, check_exact=True
+    )
     victim = sorted((tmp_path / "study" / "pieces").iterdir())[0]
     victim.write_text(victim.read_text()[:10])  # torn
     before = len(diary())
-    ct.study(jobs.small, wider, seeds=range(3), folder=tmp_path / "study")
+    ct.studies.study(jobs.small, wider, seeds=range(3), folder=tmp_path / "study")
     assert len(diary()) == before + 1
-    ct.study(jobs.small, GRID, seeds=[0], folder=tmp_path / "study", fresh=True)
+    ct.studies.study(jobs.small, GRID, seeds=[0], folder=tmp_path / "study", fresh=True)
     assert len(diary()) == before + 1 + 4
 
 
@@ -103,7 +107,7 @@ def job(mu, seed):
         time.sleep(60.0)
     return run
 
-found = ct.study(job, {"mu": [0.5, 1.0, 1.5]}, seeds=range(2), folder=sys.argv[1])
+found = ct.studies.study(job, {"mu": [0.5, 1.0, 1.5]}, seeds=range(2), folder=sys.argv[1])
 print(found.frame.to_json(double_precision=15))
 print(found.table().to_latex())
 """
@@ -134,8 +138,8 @@ def test_a_study_that_was_killed_goes_on_with_the_same_bits(tmp_path):
 
 @pytest.mark.slow
 def test_processes_find_the_same(tmp_path):
-    alone = ct.study(jobs.small, GRID, seeds=range(2))
-    together = ct.study(jobs.small, GRID, seeds=range(2), n_jobs=2, folder=tmp_path)
+    alone = ct.studies.study(jobs.small, GRID, seeds=range(2))
+    together = ct.studies.study(jobs.small, GRID, seeds=range(2), n_jobs=2, folder=tmp_path)
     pd.testing.assert_frame_equal(together.frame, alone.frame, check_exact=True)
 
 
@@ -145,14 +149,14 @@ def test_a_piece_that_fails_is_named_and_the_others_are_kept(tmp_path, monkeypat
     with pytest.raises(
         StudyError, match=r"1 of 8 pieces failed; method='cd', mu=1.0, seed=0: .*ZeroDivisionError: as asked"
     ) as caught:
-        ct.study(jobs.small, GRID, seeds=range(2), folder=tmp_path, n_jobs=n_jobs)
+        ct.studies.study(jobs.small, GRID, seeds=range(2), folder=tmp_path, n_jobs=n_jobs)
     part = caught.value.study
     assert len(part.frame) == 7
     assert part.failures[0][0] == {"method": "cd", "mu": 1.0, "seed": 0}
     assert "failed: " in repr(part)
     monkeypatch.delenv("FAIL_AT")
     before = len(diary())
-    assert len(ct.study(jobs.small, GRID, seeds=range(2), folder=tmp_path).frame) == 8
+    assert len(ct.studies.study(jobs.small, GRID, seeds=range(2), folder=tmp_path).frame) == 8
     assert diary()[before:] == ["cd 1.0 0"]
 
 
@@ -160,7 +164,7 @@ def test_a_folder_of_another_study_is_refused(tmp_path, monkeypatch):
     def other(method, mu, seed):
         return {"accuracy": 1.0}
 
-    ct.study(jobs.small, GRID, seeds=range(2), folder=tmp_path)
+    ct.studies.study(jobs.small, GRID, seeds=range(2), folder=tmp_path)
     content = {path: path.read_bytes() for path in tmp_path.rglob("*.json")}
     for job, grid, seeds, message in (
         (other, GRID, range(2), r"is a study of .*jobs.small, not of .*other"),
@@ -169,19 +173,19 @@ def test_a_folder_of_another_study_is_refused(tmp_path, monkeypatch):
         (jobs.small, GRID | {"mu": [0.1, 2.0]}, range(2), r"with mu=\[0.1, 1.0\], of which \[1.0\] is not asked for"),
     ):
         with pytest.raises(DataError, match=message) as caught:
-            ct.study(job, grid, seeds, folder=tmp_path)
+            ct.studies.study(job, grid, seeds, folder=tmp_path)
         assert "choose another folder" in str(caught.value)
     monkeypatch.setattr(jobs, "SCALE", 3.0)  # what the job uses counts, too
     with pytest.raises(DataError, match="has changed since"):
-        ct.study(jobs.small, GRID, range(2), folder=tmp_path)
+        ct.studies.study(jobs.small, GRID, range(2), folder=tmp_path)
     monkeypatch.undo()
     record = json.loads((tmp_path / "study.json").read_text())
     (tmp_path / "study.json").write_text(json.dumps(record | {"versions": record["versions"] | {"numpy": "0.1"}}))
     with pytest.raises(DataError, match=r"worked out with numpy 0.1, and here is"):
-        ct.study(jobs.small, GRID, range(2), folder=tmp_path)
+        ct.studies.study(jobs.small, GRID, range(2), folder=tmp_path)
     (tmp_path / "study.json").write_text("{")
     with pytest.raises(DataError, match="damaged"):
-        ct.study(jobs.small, GRID, range(2), folder=tmp_path)
+        ct.studies.study(jobs.small, GRID, range(2), folder=tmp_path)
     assert {path: path.read_bytes() for path in tmp_path.rglob("piece*.json")} == {
         path: text for path, text in content.items() if path.name != "study.json"
     }
@@ -211,17 +215,17 @@ def test_runs_and_evaluations_are_results(tmp_path):
     def run(method, seed):
         return ct.simulate(problem, method, wakes=50, seed=seed)
 
-    found = ct.study(run, {"method": [ct.CoordinateDescent(), "djam"]}, seeds=[4])
+    found = ct.studies.study(run, {"method": [ct.CoordinateDescent(), "djam"]}, seeds=[4])
     assert found.frame["method"].tolist() == ["CoordinateDescent()", "djam"]
     last = ct.simulate(problem, "cd", wakes=50, seed=4).trace.iloc[-1]
     assert found.frame.loc[0, list(last.index)].tolist() == last.tolist()
-    named = ct.study(run, {"method": {"descent": ct.CoordinateDescent()}}, seeds=[4], folder=tmp_path)
+    named = ct.studies.study(run, {"method": {"descent": ct.CoordinateDescent()}}, seeds=[4], folder=tmp_path)
     assert named.frame["method"].tolist() == ["descent"]
 
     def judged(seed):
         return ct.evaluate(problem.solve(), problem, task.test)
 
-    assert ct.study(judged, {}).frame["worst_tenth"].tolist() == [judged(0).worst_tenth]
+    assert ct.studies.study(judged, {}).frame["worst_tenth"].tolist() == [judged(0).worst_tenth]
 
 
 @pytest.mark.parametrize(
@@ -245,19 +249,19 @@ def test_runs_and_evaluations_are_results(tmp_path):
 )
 def test_bad_studies_are_refused_before_any_work(diary, change, message):
     with pytest.raises(ParameterError, match=message):
-        ct.study(**{"job": jobs.small, "grid": GRID} | change)
+        ct.studies.study(**{"job": jobs.small, "grid": GRID} | change)
     assert not diary()
 
 
 @pytest.mark.parametrize("found", [3.0, {"a": "b"}, {1: 2.0}, {"mu": 1.0}])
 def test_bad_results_are_failures(found):
     with pytest.raises(StudyError, match="the job returned"):
-        ct.study(lambda mu, seed: found, {"mu": [1]})
+        ct.studies.study(lambda mu, seed: found, {"mu": [1]})
 
 
 def test_progress_ends_at_the_whole():
     told = []
-    ct.study(jobs.small, GRID, range(2), progress=lambda *now: told.append(now))
+    ct.studies.study(jobs.small, GRID, range(2), progress=lambda *now: told.append(now))
     assert told == [(k, 8) for k in range(1, 9)]
 
 
@@ -282,7 +286,7 @@ def rows_of(latex):
 
 def test_columns_may_be_for_several_settings():
     grid = {"task": ["a", "b"], "method": ["cd", "djam"], "lost": [0.0, 0.2]}
-    found = ct.study(jobs.lossy, grid, seeds=range(2))
+    found = ct.studies.study(jobs.lossy, grid, seeds=range(2))
     table = found.table("accuracy", rows="method", columns=["task", "lost"], best_of="column")
     assert table.mean.columns.tolist() == [("a", 0.0), ("a", 0.2), ("b", 0.0), ("b", 0.2)]
     for (task, lost), numbers in table.mean.items():
@@ -300,7 +304,7 @@ def test_columns_may_be_for_several_settings():
 
 
 def test_latex_has_the_numbers_in_their_places_and_the_best_in_bold():
-    found = ct.study(jobs.small, {"method": ["cd", "d_j&m"], "mu": [0.1, 1.0]}, seeds=range(4))
+    found = ct.studies.study(jobs.small, {"method": ["cd", "d_j&m"], "mu": [0.1, 1.0]}, seeds=range(4))
     table = found.table("accuracy", rows="mu", columns="method")
     spanning, head, *lines = rows_of(table.to_latex())
     assert r"\multicolumn{2}{c}{method}" in spanning[1]
@@ -350,7 +354,7 @@ def test_what_tex_would_run_is_text():
 
 @pytest.mark.slow
 def test_figures_are_files_of_three_kinds_and_the_same_bytes_every_time(tmp_path):
-    found = ct.study(jobs.small, {"method": ["cd", "djam"], "mu": [0.1, 1.0, 10.0]}, seeds=range(3))
+    found = ct.studies.study(jobs.small, {"method": ["cd", "djam"], "mu": [0.1, 1.0, 10.0]}, seeds=range(3))
     begins = {"svg": b"<?xml", "pdf": b"%PDF", "png": b"\x89PNG"}
     for suffix, first in begins.items():
         one, other = (plots.save(found.plot(), tmp_path / f"{k}.{suffix}").read_bytes() for k in "ab")
@@ -362,7 +366,7 @@ def test_figures_are_files_of_three_kinds_and_the_same_bytes_every_time(tmp_path
 
 
 def test_a_figure_of_a_study_shows_its_means():
-    found = ct.study(jobs.small, {"method": ["cd", "djam"], "mu": [0.1, 1.0, 10.0]}, seeds=range(3))
+    found = ct.studies.study(jobs.small, {"method": ["cd", "djam"], "mu": [0.1, 1.0, 10.0]}, seeds=range(3))
     axes = plots.plot(found).axes[0]
     assert (axes.get_xscale(), axes.get_yscale(), axes.get_xlabel()) == ("log", "linear", "mu")
     table = found.table("accuracy", rows="mu", columns="method")

@@ -44,9 +44,9 @@ def instance(
         labels.append(rng.choice([-1.0, 1.0], m * outputs))
     start = np.concatenate(([0], np.cumsum([len(X) for X in blocks]))).astype(np.int64)
     rows, importance = rows_of(np.concatenate(blocks)), rng.uniform(0.5, 2.0, n)
-    ties = ring(n, rng) if graph is None else graph
+    edges = ring(n, rng) if graph is None else graph
     return BallObjective(
-        rows, start, np.concatenate(labels), LOSSES[loss], importance, ties, smooth, p, radius, outputs
+        rows, start, np.concatenate(labels), LOSSES[loss], importance, edges, smooth, p, radius, outputs
     )
 
 
@@ -104,7 +104,7 @@ def norms(objective, theta):
 def test_projection_meets_its_optimality_conditions(radius, outputs):
     rng = np.random.default_rng(1)
     theta = rng.normal(size=(40, 12)) * rng.choice([0.0, 0.1, 1.0, 1.0, 1e4], (40, 12))
-    theta[:5] = rng.choice([-1.0, 1.0], (5, 12))  # ties
+    theta[:5] = rng.choice([-1.0, 1.0], (5, 12))  # edges
     projected = project(theta, radius, outputs)
     for x, y in zip(theta.reshape(40 * outputs, -1), projected.reshape(40 * outputs, -1), strict=True):
         if np.abs(x).sum() <= radius:

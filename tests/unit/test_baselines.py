@@ -16,8 +16,8 @@ from coterie.problem.baselines import BASELINES, ComponentModels, GlobalModel, L
 from references import Naive, as_data, hinge_bound, random_blocks
 
 SIZES = (5, 1, 7, 0, 4, 3, 0, 6)
-# Components whose agents are not side by side; agent 3 has neither ties nor rows.
-TIES = ct.Graph.from_edges(8, [0, 2, 4, 1], [2, 4, 6, 5], [1.0, 0.5, 2.0, 3.0])
+# Components whose agents are not side by side; agent 3 has neither edges nor rows.
+EDGES = ct.Graph.from_edges(8, [0, 2, 4, 1], [2, 4, 6, 5], [1.0, 0.5, 2.0, 3.0])
 COMPONENTS = ([0, 2, 4, 6], [1, 5], [3], [7])
 LOSSES = [
     ct.Squared(),
@@ -38,12 +38,12 @@ def pool(blocks, agents=range(8)):
     return tuple(np.concatenate(parts) for parts in zip(*(blocks[i] for i in agents), strict=True))
 
 
-def kinds(problem_name, blocks, loss, graph=TIES, kind="dense", ridge=0.2, **options):
+def kinds(problem_name, blocks, loss, graph=EDGES, kind="dense", ridge=0.2, **options):
     return getattr(ct.Problem, problem_name)(as_data(blocks, loss, kind), graph, loss=loss, ridge=ridge, **options)
 
 
 def naive_of(problem_name, blocks, loss, mu=1.0):
-    """The f_i of a problem, and the weights that losses have without ties."""
+    """The f_i of a problem, and the weights that losses have without edges."""
     return Naive(problem_name, blocks, np.zeros((8, 8)), loss, mu, 0.2), trust_of(problem_name, SIZES, mu)
 
 
@@ -73,7 +73,7 @@ def test_local_models_are_ridge_regressions(kind):
 
 
 @pytest.mark.parametrize("kind", ["dense", "sparse"])
-@pytest.mark.parametrize("graph", [TIES, ct.graphs.empty(8), ct.graphs.complete(8)], ids=["some", "none", "all"])
+@pytest.mark.parametrize("graph", [EDGES, ct.graphs.empty(8), ct.graphs.complete(8)], ids=["some", "none", "all"])
 def test_global_squared_is_ridge_on_pooled_data(kind, graph):
     blocks = blocks_of(ct.Squared())
     X, y = pool(blocks)
@@ -98,7 +98,7 @@ def test_global_model_of_propagation_is_the_mean_weighted_by_confidence():
     rng = np.random.default_rng(3)
     models, c = rng.normal(size=(8, 2)), rng.uniform(0.1, 1.0, 8)
     c[2], models[2] = 0.0, np.nan  # no model, and nobody looks at it
-    problem = ct.Problem.propagation(models, TIES, alpha=0.7, confidence=c)
+    problem = ct.Problem.propagation(models, EDGES, alpha=0.7, confidence=c)
     expected = np.average(np.delete(models, 2, axis=0), axis=0, weights=np.delete(c, 2))
     np.testing.assert_allclose(GlobalModel().models(problem), np.tile(expected, (8, 1)), atol=1e-12)
 
@@ -141,7 +141,7 @@ def pooled_minimum(naive, trust, agents):
 
 
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
-def test_without_ties_a_component_is_an_agent(loss):
+def test_without_edges_a_component_is_an_agent(loss):
     problem = kinds("personalized", blocks_of(loss), loss, ct.graphs.empty(8))
     assert np.array_equal(ComponentModels().models(problem), problem.local())
 

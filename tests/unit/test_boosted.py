@@ -81,7 +81,7 @@ def test_a_regressor_is_as_near_the_optimum_as_tol_says(task, tol):
     assert -1e-9 <= problem.value(theta) - problem.value(problem.solve()) <= problem.gap(theta) <= allowed
 
 
-def test_agents_without_ties_learn_alone_as_near_as_tol_says(task):
+def test_agents_without_edges_learn_alone_as_near_as_tol_says(task):
     model = fitted(task, graph=ct.graphs.empty(12), tol=0.01)
     problem, theta = model.run_.problem, model.run_.theta
     assert problem.gap(theta) <= 0.01 * 12
@@ -139,7 +139,7 @@ def test_regression_recovers_the_step_of_each_agent():
     stumps = ct.Stumps(10, low=0.0, high=1.0)
     model = ct.BoostedRegressor(base=stumps, lam=0.1, tol=0.01).fit(X, y, agents=ids)
     i, j, _ = model.graph_.edges()
-    assert np.array_equal(i < 5, j < 5)  # all ties are between agents with the same step
+    assert np.array_equal(i < 5, j < 5)  # all edges are between agents with the same step
     x = np.array([[0.1], [0.2], [0.3], [0.7], [0.8], [0.9]])
     for agent in range(10):
         expected = np.where(x[:, 0] > (0.25 if agent < 5 else 0.75), 2.0, -1.0)
@@ -220,7 +220,11 @@ def test_a_predictor_that_gives_no_number_is_named_with_the_agent(task):
 @pytest.mark.parametrize("baseline", ["local", "global", "component"])
 def test_baselines_are_exact(task, kind, baseline):
     model = fitted(task, kind, method=baseline)
-    expected = {"local": ct.LocalModels(), "global": ct.GlobalModel(), "component": ct.ComponentModels()}[baseline]
+    expected = {
+        "local": ct.baselines.LocalModels(),
+        "global": ct.baselines.GlobalModel(),
+        "component": ct.baselines.ComponentModels(),
+    }[baseline]
     np.testing.assert_array_equal(model.run_.theta, expected.models(model.run_.problem))
     assert (model.run_.vectors, model.run_.bytes) == (0, 0)
     if kind == "classifier":
@@ -299,7 +303,7 @@ def test_the_account_has_both_stages(task, kind):
     assert before.graph == run.graph
     second = ct.simulate(run.problem, run.method, run.wakes - before.wakes, seed=0, start=before.theta)
     np.testing.assert_array_equal(second.theta, run.theta)
-    for unit in ("letters", "vectors", "bytes"):
+    for unit in ("messages", "vectors", "bytes"):
         assert getattr(run, unit) == getattr(before, unit) + getattr(second, unit) > getattr(before, unit) > 0
     assert run.bits(32) == pytest.approx(before.bits(32) + second.bits(32))
     assert 0 < before.bits(32) < run.bits(32) < run.bits(64)

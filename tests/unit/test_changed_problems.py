@@ -210,7 +210,7 @@ def make(recipe, data, graph, order=slice(None)):
     return getattr(ct.Problem, constructor)(data, graph, **turned)
 
 
-def world(seed, sizes=(3, 1, 0, 4, 2), kind="dense"):
+def arrays(seed, sizes=(3, 1, 0, 4, 2), kind="dense"):
     rng = np.random.default_rng(seed)
     X, y = rng.normal(size=(sum(sizes), 2)), rng.choice([-1.0, 1.0], sum(sizes))
     data = ct.AgentData(stored(X, kind), y, np.repeat(list("abcde"), sizes), members=list("abcde"))
@@ -238,7 +238,7 @@ def assert_alike(problem, afresh):
 @pytest.mark.parametrize("kind", ["dense", "sparse"])
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_on_is_the_constructor_again(recipe, kind):
-    data, graph = world(0, kind=kind)
+    data, graph = arrays(0, kind=kind)
     problem = make(recipe, data, graph)
     later, fewer = arrived(data), graph.without([1, 3])
     assert_alike(problem.on(graph=fewer), make(recipe, data, fewer))
@@ -251,7 +251,7 @@ def test_on_is_the_constructor_again(recipe, kind):
 
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_renamed_agents_take_their_numbers_along(recipe):
-    data, graph = world(1)
+    data, graph = arrays(1)
     later, fewer = arrived(data), graph.without([0])
     order = np.array([3, 0, 4, 2, 1])
     renamed = make(recipe, data, graph).relabel(order)
@@ -265,7 +265,7 @@ def test_renamed_agents_take_their_numbers_along(recipe):
 
 
 def test_words_become_other_numbers_on_other_data():
-    data, graph = world(2)
+    data, graph = arrays(2)
     problem = ct.Problem.personalized(data, graph, mu=2.0)
     later = problem.on(arrived(data))
     np.testing.assert_allclose(problem.loss_weight, 2.0 * np.array([3, 1, 4e-9, 4, 2]) / 4)
@@ -297,7 +297,7 @@ def test_propagation_has_models_and_no_rows():
 
 
 def test_a_problem_of_ones_own():
-    data, graph = world(3)
+    data, graph = arrays(3)
     loss_weight = PER_AGENT.copy()
     options = {"smooth": 0.3, "scaled": False, "mean": True, "name": "mine"}
     problem = ct.Problem(data, graph, ct.Logistic(), loss_weight=loss_weight, ridge="1/m", **options)
@@ -318,18 +318,18 @@ def test_location_problems_take_further_points():
 
 
 def test_other_columns_are_other_data():
-    data, graph = world(5)
+    data, graph = arrays(5)
     problem = make("personalized", data, graph)
     assert_alike(problem.on(data.append_column()), make("personalized", data.append_column(), graph))
 
 
 def test_a_pickled_problem_remembers_its_recipe():
-    data, graph = world(7)
+    data, graph = arrays(7)
     problem = pickle.loads(pickle.dumps(make("personalized", data, graph)))
     assert_alike(problem.on(arrived(data)), make("personalized", arrived(data), graph))
 
 
-DATA, GRAPH = world(11)
+DATA, GRAPH = arrays(11)
 PROBLEM = make("personalized", DATA, GRAPH)
 
 

@@ -91,11 +91,11 @@ def test_an_output_that_cannot_be_written_is_refused_before_any_work(table, outp
 
 def test_a_given_graph(table, tmp_path):
     pd.DataFrame({"agent": ["user 0", "user 1"], "peer": ["user 1", "user 2"], "weight": [1.0, 0.5]}).to_csv(
-        tmp_path / "ties.csv", index=False
+        tmp_path / "edges.csv", index=False
     )
-    options = ["--graph", tmp_path / "ties.csv"]
-    assert fit(table, tmp_path / "m", *options, "--method", "cd")["ties"] == 2
-    pd.DataFrame({"agent": ["user 0"], "peer": ["user 77"]}).to_csv(tmp_path / "ties.csv", index=False)
+    options = ["--graph", tmp_path / "edges.csv"]
+    assert fit(table, tmp_path / "m", *options, "--method", "cd")["edges"] == 2
+    pd.DataFrame({"agent": ["user 0"], "peer": ["user 77"]}).to_csv(tmp_path / "edges.csv", index=False)
     assert "'user 77' is not an agent" in refused(*fitting(table, tmp_path / "m", *options))
 
 
@@ -132,13 +132,13 @@ def test_errors_are_json_when_asked():
 
 
 def test_ids_are_written_as_they_were(tmp_path):
-    """An agent 007 is not 7, and one called NA is not missing: in fit, in ties, in predict and in what it writes."""
+    """An agent 007 is not 7, and one called NA is not missing: in fit, in edges, in predict and in what it writes."""
     rng = np.random.default_rng(0)
     names = np.array(["006", "007", "NA", "7"])
     frame = pd.DataFrame({"shop": names[np.arange(80) % 4], "x": rng.normal(size=80)})
     frame["sales"] = 2.0 * frame["x"] + 10.0 * (np.arange(80) % 4) + rng.normal(size=80)
     frame.to_csv(tmp_path / "table.csv", index=False)
-    (tmp_path / "ties.csv").write_text("agent,peer\n006,007\n7,NA\n")
+    (tmp_path / "edges.csv").write_text("agent,peer\n006,007\n7,NA\n")
     where = ["--agent", "shop", "--target", "sales", "-o", tmp_path / "m"]
     assert invoke("fit", tmp_path / "table.csv", *where)["agents"] == 4
     assert ct.load(tmp_path / "m").agents_ == tuple(sorted(names))
@@ -150,8 +150,8 @@ def test_ids_are_written_as_they_were(tmp_path):
     np.testing.assert_allclose(told["predictions"], expected, rtol=1e-12)
     (tmp_path / "one.csv").write_text("shop,x\n7,0.5\n")  # numbers alone, but the model's ids are text
     assert invoke("predict", tmp_path / "m", tmp_path / "one.csv")["never_met"] == []
-    tied = invoke("fit", tmp_path / "table.csv", *where, "--graph", tmp_path / "ties.csv", "--method", "local")
-    assert tied["ties"] == 2
+    tied = invoke("fit", tmp_path / "table.csv", *where, "--graph", tmp_path / "edges.csv", "--method", "local")
+    assert tied["edges"] == 2
     (tmp_path / "gap.csv").write_text("shop,x\n,0.5\n")
     assert "the id at row 0 is missing" in refused("predict", tmp_path / "m", tmp_path / "gap.csv")
 

@@ -30,17 +30,17 @@ def test_the_table_of_an_audit_says_what_was_seen_in_each_scenario():
 
 
 class Leaky(Peer):
-    """An agent whose letters are its data."""
+    """An agent whose messages are its data."""
 
     def wake(self, dice):
-        data = self.world.rows.values.T @ self.world.labels
-        return [letter._replace(kind=0, text=data) for letter in super().wake(dice)]
+        data = self.arrays.rows.values.T @ self.arrays.labels
+        return [message._replace(kind=0, text=data) for message in super().wake(dice)]
 
 
 @pytest.mark.slow
 def test_a_failed_audit_has_an_exit_code_of_its_own(monkeypatch):
-    audit = cli.audit_letters
-    monkeypatch.setattr(cli, "audit_letters", lambda method, **options: audit(method, agent=Leaky, **options))
+    audit = cli.audit_messages
+    monkeypatch.setattr(cli, "audit_messages", lambda method, **options: audit(method, agent=Leaky, **options))
     given = ["--wakes-per-agent", "2", "--features", "16", "--runs", "32"]
     result = CliRunner().invoke(app, ["audit", *given], catch_exceptions=False)
     assert result.exit_code == cli.AUDIT_FAILED

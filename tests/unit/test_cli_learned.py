@@ -31,13 +31,13 @@ def parts(table):
 def test_boosting_from_end_to_end(table, tmp_path):
     fitted = fit(table, tmp_path / "m", "--method", "boosting", "--stumps", 20, "--beta", 2, "--lam", 0.5)
     assert (fitted["task"], fitted["agents"]) == ("classification", 8)
-    assert fitted["ties"] > 0
+    assert fitted["edges"] > 0
     assert fitted["bytes"] > 0
     X, y, ids = parts(table)
     model = ct.load(tmp_path / "m")
     assert isinstance(model, ct.BoostedClassifier)
     assert (model.base, model.beta, model.lam, model.graph) == (20, 2.0, 0.5, "learn")
-    assert fitted["ties"] == model.graph_.n_edges
+    assert fitted["edges"] == model.graph_.n_edges
     same = ct.BoostedClassifier(base=20, beta=2.0, lam=0.5).fit(X, y, agents=ids)
     assert np.array_equal(model.coef_, same.coef_)
     predicted = invoke("predict", tmp_path / "m", table)
@@ -52,9 +52,9 @@ def test_the_graph_is_learned_by_default(table, tmp_path, method):
     assert plain == asked
     assert ct.load(tmp_path / "m").graph in (None, "learn")
     fewer = fit(table, tmp_path / "m", *options, "--lam", 0.01)
-    assert 0 < fewer["ties"] < plain["ties"]
+    assert 0 < fewer["edges"] < plain["edges"]
     knn = fit(table, tmp_path / "m", *options, "--graph", "knn", "--n-neighbors", 2)
-    assert 8 <= knn["ties"] <= 16
+    assert 8 <= knn["edges"] <= 16
     assert ct.load(tmp_path / "m").graph == "knn"
 
 
@@ -141,7 +141,7 @@ def test_a_bad_number_of_stumps_is_not_understood(table, tmp_path):
 def test_demo_shows_what_agents_find_on_their_own(tmp_path):
     result = invoke("demo", "--peers", "--agents", 60, "-o", tmp_path / "figures")
     names = [os.path.basename(figure) for figure in result["figures"]]
-    assert sorted(names) == ["convergence.png", "gains.png", "ties.png", "weights.png"]
+    assert sorted(names) == ["convergence.png", "gains.png", "edges.png", "weights.png"]
     assert all(os.path.getsize(figure) > 5000 for figure in result["figures"])
     rows = {row["models"]: row for row in result["models"]}
     assert list(rows) == [

@@ -445,20 +445,20 @@ def test_a_loaded_model_still_warns_of_extrapolation(tmp_path):
 
 
 @pytest.mark.parametrize("graph", ["auto", "given"])
-def test_a_model_with_ties_comes_back_from_a_file(tmp_path, graph):
+def test_a_model_with_edges_comes_back_from_a_file(tmp_path, graph):
     rng = np.random.default_rng(4)
     ids, cluster = np.repeat(np.arange(30), 8), np.arange(30) % 3
     theta = rng.normal(size=(3, 3))[cluster]
     X = rng.normal(size=(240, 2))
     y = np.sum(X * theta[ids, :2], axis=1) + theta[ids, 2] + rng.normal(size=240)
-    ties = np.where((cluster[:, None] == cluster) & ~np.eye(30, dtype=bool), 1.0, 0.0)
-    model = ct.CollaborativeRegressor(design="linear", graph="auto" if graph == "auto" else ties)
+    edges = np.where((cluster[:, None] == cluster) & ~np.eye(30, dtype=bool), 1.0, 0.0)
+    model = ct.CollaborativeRegressor(design="linear", graph="auto" if graph == "auto" else edges)
     model.fit(X, y, agents=ids)
     again = ct.load(ct.save(model, tmp_path / "model"))
     np.testing.assert_allclose(answers(again, X, ids), answers(model, X, ids), atol=1e-9)
     assert again.graph_ == model.graph_
     if graph == "given":
-        assert model.ties_.strength > 0.0
+        assert model.edges_.strength > 0.0
         alone = ct.CollaborativeRegressor(design="linear").fit(X, y, agents=ids)
         errors = [np.mean((found.coef_ - theta[:, :2]) ** 2) for found in (model, alone)]
         assert errors[0] < errors[1]

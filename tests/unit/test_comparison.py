@@ -28,7 +28,7 @@ def result(problem, task):
 
 
 def settings(problem, task):
-    entrants = {"alone": "local", "one": ct.GlobalModel(), "cd": "cd", "jacobi": ct.DJAM()}
+    entrants = {"alone": "local", "one": ct.baselines.GlobalModel(), "cd": "cd", "jacobi": ct.DJAM()}
     given = {"vectors": 1500, "points": 5, "seeds": (0, 7), "test": task.test, "observe": {"size": np.linalg.norm}}
     return {"methods": entrants, "problem": problem} | given
 
@@ -83,8 +83,12 @@ def test_an_entrant_with_a_problem_of_its_own_is_judged_by_the_common_one(proble
 @pytest.mark.plain
 def test_methods_with_a_server_are_judged_by_the_models_of_its_clients(problem, task):
     served = ct.Problem.federated(task.train, "logistic")
-    local = ct.SGD(0.5, steps=5)
-    pairs = {"FedAvg": (ct.FedAvg(local), served), "Ditto": (ct.Ditto(local, pull=0.1), served), "cd": "cd"}
+    local = ct.optim.SGD(0.5, steps=5)
+    pairs = {
+        "FedAvg": (ct.federated.FedAvg(local), served),
+        "Ditto": (ct.federated.Ditto(local, pull=0.1), served),
+        "cd": "cd",
+    }
     result = ct.compare(pairs, problem, vectors=1000, points=5, test=task.test)
     for label, (method, _) in list(pairs.items())[:2]:
         run = ct.simulate(served, method, vectors=1000, seed=0)
@@ -95,7 +99,7 @@ def test_methods_with_a_server_are_judged_by_the_models_of_its_clients(problem, 
         assert end["vectors"] >= 1000
     others = ct.Problem.federated(ct.AgentData(np.eye(3), [1.0, -1.0, 1.0], agents=["x", "y", "z"]), "logistic")
     with pytest.raises(ct.errors.MismatchError, match=r"but for the server that Problem\.federated adds"):
-        ct.compare({"FedAvg": (ct.FedAvg(local), others)}, problem, vectors=100)
+        ct.compare({"FedAvg": (ct.federated.FedAvg(local), others)}, problem, vectors=100)
 
 
 def test_figures_show_every_method_and_the_optimum(result):

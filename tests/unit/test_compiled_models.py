@@ -9,17 +9,17 @@ from scipy import sparse
 from sklearn.linear_model import LogisticRegression
 
 import coterie as ct
+from coterie.core.arrays import all_gradients, all_losses
 from coterie.core.models import ROWS, tanh
-from coterie.core.world import all_gradients, all_losses
-from coterie.engines.worlds import world_of
+from coterie.engines.arrays import arrays_of
 
 #: None, one, not a multiple of four, one block and a bit, two and a bit.
 SIZES = [0, 1, 7, ROWS + 1, 2 * ROWS + 3]
 CLASSES = 3
 MODELS = {
-    "softmax": ct.Softmax(6, CLASSES),
-    "network of one output": ct.TwoLayer(6, 5, 1),
-    "network of three": ct.TwoLayer(6, 5, CLASSES),
+    "softmax": ct.models.Softmax(6, CLASSES),
+    "network of one output": ct.models.TwoLayer(6, 5, 1),
+    "network of three": ct.models.TwoLayer(6, 5, CLASSES),
 }
 
 
@@ -50,14 +50,14 @@ def test_losses_are_those_of_the_predictions(name):
 @pytest.mark.parametrize("name", MODELS)
 def test_gradients_are_those_of_finite_differences_and_of_plain_python(name):
     given, theta = problem(name)
-    world, step = world_of(given), 1e-6
+    arrays, step = arrays_of(given), 1e-6
     compiled, plain, losses = np.zeros_like(theta), np.zeros_like(theta), np.zeros((2, given.n))
-    all_gradients(world, theta, compiled)
-    all_gradients.python(world, theta, plain)
+    all_gradients(arrays, theta, compiled)
+    all_gradients.python(arrays, theta, plain)
     assert_array_equal(compiled, plain)  # the same bits
     for k in range(given.p):
         for way, out in zip((step, -step), losses, strict=True):
-            all_losses(world, theta + way * np.eye(given.p)[k], out)
+            all_losses(arrays, theta + way * np.eye(given.p)[k], out)
         assert_allclose(compiled[:, k], (losses[0] - losses[1]) / (2 * step), rtol=0, atol=1e-8)
 
 
@@ -93,7 +93,7 @@ def test_one_agent_alone_finds_the_model_of_scikit_learn():
     X, y = rng.normal(size=(60, 4)), rng.integers(0, CLASSES, 60)
     ridge = 0.05
     data = ct.AgentData(X, y, agents=np.zeros(60, int))
-    given = ct.Problem.differentiable(data, ct.graphs.empty(1), ct.Softmax(4, CLASSES), ridge=ridge)
+    given = ct.Problem.differentiable(data, ct.graphs.empty(1), ct.models.Softmax(4, CLASSES), ridge=ridge)
     run = ct.simulate(given, ct.CoordinateDescent(), wakes=3000)
     ours = given.model.predict(run.theta[0], X)
     ones = np.column_stack([X, np.ones(60)])  # our ridge is on the bias, too
@@ -109,12 +109,12 @@ def test_what_it_cannot_take_is_refused():
         ((4, True), "classes"),
     ):
         with pytest.raises(ct.errors.ParameterError, match=what):
-            ct.Softmax(*sizes)
+            ct.models.Softmax(*sizes)
     data, graph = ct.AgentData(np.eye(3), [0, 1, 3], agents=["a", "a", "b"]), ct.graphs.ring(2)
     for pose, what in (
-        (lambda: ct.Problem.differentiable(data, graph, ct.Softmax(3, 3)), "takes classes 0 to 2"),
-        (lambda: ct.Problem.federated(data, "logistic"), r"takes labels -1 or \+1 .*ct\.Softmax"),
-        (lambda: ct.Problem.personalized(data, graph), r"takes labels -1 or \+1 .*ct\.Softmax"),
+        (lambda: ct.Problem.differentiable(data, graph, ct.models.Softmax(3, 3)), "takes classes 0 to 2"),
+        (lambda: ct.Problem.federated(data, "logistic"), r"takes labels -1 or \+1 .*ct\.models\.Softmax"),
+        (lambda: ct.Problem.personalized(data, graph), r"takes labels -1 or \+1 .*ct\.models\.Softmax"),
     ):
         with pytest.raises(ct.errors.DataError, match=what):
             pose()

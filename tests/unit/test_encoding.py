@@ -176,7 +176,7 @@ def test_booleans_with_gaps():
 # ------------------------------------------------------------------------------------------------ levels
 
 
-def test_the_most_frequent_level_is_the_reference_and_ties_are_sorted():
+def test_the_most_frequent_level_is_the_reference_and_edges_are_sorted():
     assert learned([["b"], ["a"], ["c"], ["c"]])[0].names == ("x0=a", "x0=b")
     assert learned([["b"], ["a"]])[0].names == learned([["a"], ["b"]])[0].names == ("x0=b",)
 

@@ -117,7 +117,7 @@ def test_agents_and_rows_in_another_order_and_other_names(kind, most, monkeypatc
 @pytest.mark.parametrize("design", ["linear", "auto"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_weights_are_repeated_rows(kind, design, most, monkeypatch):
-    """With rows enough that those which are said twice are not taken for a world without noise."""
+    """With rows enough that those which are said twice are not taken for agents' arrays without noise."""
     monkeypatch.setattr(fitted, "SAMPLE", most)
     X, y, ids = table(kind, least=25)
     weight = np.random.default_rng(2).integers(0, 4, size=len(y))
@@ -158,7 +158,7 @@ def test_many_columns(kind, columns, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["numbers", "classes"])
-def test_ties_of_agents(kind):
+def test_edges_of_agents(kind):
     """With a graph of three camps; another name of an agent is another place in the graph."""
     X, _, ids = table(kind, n=36, least=4)
     rng = np.random.default_rng(4)
@@ -174,10 +174,10 @@ def test_ties_of_agents(kind):
     places = np.argsort(names)
     other = estimator(kind, "linear", graph=W[np.ix_(places, places)])
     other.fit(Z[order], y[order], agents=names[ids][order])
-    assert other.ties_.strength == model.ties_.strength
-    assert other.ties_.gain == pytest.approx(model.ties_.gain, abs=1e-6)
+    assert other.edges_.strength == model.edges_.strength
+    assert other.edges_.gain == pytest.approx(model.edges_.gain, abs=1e-6)
     np.testing.assert_allclose(predictions(other, Z, names[ids]), one, atol=1e-5)
     if kind == "numbers":
-        assert model.ties_.strength > 0.0
+        assert model.edges_.strength > 0.0
         back = estimator(kind, "linear", graph=W).fit(X, 5.0 - 2.0 * y, agents=ids)
         np.testing.assert_allclose((5.0 - back.predict(X, agents=ids)) / 2.0, one[0], atol=1e-5)

@@ -98,7 +98,7 @@ def test_a_score_of_ones_own(rows):
 
 def test_traces_and_comparisons_tell_the_same(rows):
     problem = ct.Problem.personalized(rows, ct.graphs.complete(12))
-    observers = ct.Evaluator(problem, rows).observers()
+    observers = ct.studies.Evaluator(problem, rows).observers()
     assert list(observers) == ["accuracy", "worst_tenth", "gain"]
     result = ct.compare(["local", "global"], problem, wakes=1, test=rows)
     for label in ("local", "global"):
@@ -132,7 +132,7 @@ def test_models_that_are_not_linear_are_asked_what_they_predict(rows):
     rng = np.random.default_rng(2)
     for outputs, y, name in ((3, rng.integers(0, 3, rows.n_rows), "accuracy"), (1, rows.y, "rmse")):
         data = ct.AgentData(rows.X, y.astype(float), agents=rows.owner, members=range(12))
-        model = ct.TwoLayer(3, 4, outputs)
+        model = ct.models.TwoLayer(3, 4, outputs)
         problem = ct.Problem.differentiable(data, ct.graphs.complete(12), model)
         theta = rng.normal(size=(12, model.size))
         found = ct.evaluate(theta, problem, data, score=None if outputs == 3 else "rmse")
@@ -152,7 +152,7 @@ def test_logits_of_one_output_are_classes(loss, low):
     """A perfect classifier, its opposite, and one that is right for half of the rows."""
     nn = pytest.importorskip("torch").nn
     data = ct.AgentData([[-2.0], [-0.5], [0.0], [3.0]] * 3, [low, low, 1.0, 1.0] * 3, agents=np.repeat(range(3), 4))
-    problem = ct.Problem.differentiable(data, ct.graphs.ring(3), ct.Torch(nn.Linear(1, 1), getattr(nn, loss)()))
+    problem = ct.Problem.differentiable(data, ct.graphs.ring(3), ct.models.Torch(nn.Linear(1, 1), getattr(nn, loss)()))
     theta = [[1.0, 0.0], [-1.0, -1e-9], [0.0, 5.0]]  # weight, bias
     for score in (None, "accuracy"):
         found = ct.evaluate(theta, problem, data, score=score)
@@ -169,7 +169,7 @@ def column(theta, X):
 
 def test_one_output_for_labels_0_and_1_is_a_number_unless_it_is_known_to_be_a_logit():
     data = ct.AgentData([[0.0], [1.0]] * 2, [0.0, 1.0] * 2, agents=[0, 0, 1, 1])
-    model = ct.Function(
+    model = ct.models.Function(
         1,
         lambda theta, X, y: np.mean((X @ theta - y) ** 2) / 2,
         lambda theta, X, y: X.T @ (X @ theta - y) / len(y),
@@ -190,7 +190,7 @@ def test_a_run_knows_its_problem_and_a_server_needs_no_test_rows():
     rng = np.random.default_rng(0)
     data = ct.AgentData(rng.normal(size=(12, 2)), rng.choice([-1.0, 1.0], 12), agents=np.arange(12) % 3)
     problem = ct.Problem.federated(data, "logistic")
-    run = ct.simulate(problem, ct.FedAvg(), rounds=2)
+    run = ct.simulate(problem, ct.federated.FedAvg(), rounds=2)
     found = ct.evaluate(run, data, alone=False)
     whole = ct.evaluate(run.theta[1:], data, data)
     assert np.array_equal(found.each[1:], whole.each)

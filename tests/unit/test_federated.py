@@ -83,7 +83,7 @@ def test_an_archive(tmp_path):
     check_rows(ct.datasets.read_leaf(tmp_path / "set.zip").train, "a", user)
 
 
-def test_letters_are_places_in_the_alphabet_of_training_rows(tmp_path):
+def test_characters_are_places_in_the_alphabet_of_training_rows(tmp_path):
     text = "to be, or not to be"
     rows = {"x": [text[k : k + 5] for k in range(8)], "y": [text[k + 5] for k in range(8)]}
     write_leaf(tmp_path, "train", {"hamlet": rows})
@@ -121,8 +121,8 @@ def test_words_are_counted_as_scikit_learn_counts_them(tmp_path):
         ([[["a", "b"]]], [["c"]], "expected numbers, .* names of image files and lists of tokens"),
         ([[1.0], [1.0, 2.0]], [0, 1], "expected numbers"),
         ([[1.0]], [[0, 1]], r"labels such as \[0\.0, 1\.0\], expected one number"),
-        (["two", "four"], ["a", "b"], "found 'four', expected texts of 3 letters, and one letter"),
-        (["two", "six"], ["a", "bc"], "found 'bc', expected texts of 3 letters, and one letter"),
+        (["two", "four"], ["a", "b"], "found 'four', expected texts of 3 characters, and one character"),
+        (["two", "six"], ["a", "bc"], "found 'bc', expected texts of 3 characters, and one character"),
         ([["id", "rare words"]], [1], "no word is in ten texts"),
         ([["id", "text"]], ["good"], "labels such as 'good', expected numbers"),
         ([], [], "have no rows"),
@@ -358,7 +358,7 @@ def test_names_of_converted_sets(tmp_path, monkeypatch):
     monkeypatch.delenv("COTERIE_DATA", raising=False)
     with pytest.raises(ParameterError, match="called = 'mnist': another dataset has this name; take one such as"):
         convert("pfllib", [tmp_path], called="mnist")
-    with pytest.raises(ParameterError, match=r"called = '\.\./x': expected letters"):
+    with pytest.raises(ParameterError, match=r"called = '\.\./x': expected characters"):
         convert("leaf", [tmp_path], called="../x")
     with pytest.raises(ParameterError, match=r"the file of 'school' is always school\.npz"):
         convert("school", [tmp_path], called="mine")

@@ -105,7 +105,7 @@ def test_the_demo_names_the_command_as_the_shell_finds_it(tmp_path, monkeypatch)
 
 def test_a_bar_tells_how_much_there_is_and_how_long_it_takes():
     recording = screen()
-    with ct.progress_bar("counting sheep", console=recording) as progress:
+    with ct.observers.progress_bar("counting sheep", console=recording) as progress:
         assert shown(recording) == ""
         progress(1, 4)
         progress(4, 4)
@@ -117,7 +117,7 @@ def test_a_bar_tells_how_much_there_is_and_how_long_it_takes():
 
 def test_where_the_end_is_not_known_a_bar_tells_what_is_done():
     recording = screen()
-    with ct.progress_bar("counting sheep", known=False, unit="sheep", console=recording) as progress:
+    with ct.observers.progress_bar("counting sheep", known=False, unit="sheep", console=recording) as progress:
         progress(1234, 0.5)
     last = shown(recording).splitlines()[-1]
     assert "1,234 sheep" in last
@@ -139,9 +139,9 @@ def test_without_a_terminal_a_command_that_refuses_says_one_line(tmp_path):
 
 def test_a_quiet_bar_says_nothing_and_one_that_was_never_called_neither():
     recording = screen()
-    with ct.progress_bar("work", console=recording, quiet=True) as progress:
+    with ct.observers.progress_bar("work", console=recording, quiet=True) as progress:
         progress(1, 2)
-    with ct.progress_bar("work", console=recording):
+    with ct.observers.progress_bar("work", console=recording):
         pass
     assert shown(recording) == ""
 
@@ -161,16 +161,16 @@ def test_every_long_function_of_the_library_fills_a_bar():
         ),
         lambda progress: ct.compare(["cd"], problem, wakes=60, seeds=[0], progress=progress),
         lambda progress: ct.tune(models, X, y, ids, grid={"coupling": [0.1, 1.0]}, n_splits=2, progress=progress),
-        lambda progress: ct.study(lambda seed: {"a": seed}, {}, seeds=range(3), progress=progress),
+        lambda progress: ct.studies.study(lambda seed: {"a": seed}, {}, seeds=range(3), progress=progress),
     ):
         recording = screen()
-        with ct.progress_bar("work", console=recording) as progress:
+        with ct.observers.progress_bar("work", console=recording) as progress:
             work(progress)
         done, total = re.findall(r"(\d+)/(\d+)", shown(recording).splitlines()[-1])[-1]
         assert done == total != "1"
     for fit in (models.fit, ct.CollaborativeClassifier().fit, ct.RelationshipClassifier().fit):
         recording = screen()
-        with ct.progress_bar("work", known=False, console=recording) as progress:
+        with ct.observers.progress_bar("work", known=False, console=recording) as progress:
             fit(X, y, agents=ids, progress=progress)
         assert re.search(r"\d+ rounds 0:\d\d:\d\d", shown(recording).splitlines()[-1])
 

@@ -35,9 +35,9 @@ SMALL = {
 }
 
 
-def binomial(trials, chance):
+def binomial(trials, randomness):
     """Bounds of a count, two-sided."""
-    return stats.binom.ppf([RATE / 2, 1 - RATE / 2], trials, chance)
+    return stats.binom.ppf([RATE / 2, 1 - RATE / 2], trials, randomness)
 
 
 def parts(task):
@@ -280,7 +280,7 @@ def test_the_field_of_the_paper(fields):
         assert stats.kstest(axis, "uniform").pvalue > RATE
 
 
-def test_ties_of_the_field_are_to_the_nearest(fields):
+def test_edges_of_the_field_are_to_the_nearest(fields):
     added = 0
     for task in fields:
         distance = cdist(task.positions, task.positions)
@@ -290,7 +290,7 @@ def test_ties_of_the_field_are_to_the_nearest(fields):
         tied = task.graph.W.toarray() > 0
         assert tied[near].all()
         parts = ct.Graph(near.astype(float))
-        # One tie fewer than parts joins them, and a shortest one between two of the parts is among them.
+        # One edge fewer than parts joins them, and a shortest one between two of the parts is among them.
         assert tied.sum() - near.sum() == 2 * (parts.n_components - 1)
         if parts.n_components > 1:
             apart = np.where(parts.components[:, None] == parts.components, np.inf, distance)

@@ -9,12 +9,12 @@ import pytest
 from scipy import sparse
 
 import coterie as ct
+from coterie.core.arrays import NO_DIE, TIED, Data, add_loss_gradient, loss_of
 from coterie.core.compile import kernel
 from coterie.core.exponential import FARTHEST, exp_minus
 from coterie.core.linear import rows_of
 from coterie.core.losses import LOSSES
 from coterie.core.models import BLOCK, Linear
-from coterie.core.world import NO_DIE, TIED, Data, add_loss_gradient, loss_of
 
 
 @kernel

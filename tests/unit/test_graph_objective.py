@@ -7,15 +7,15 @@ from coterie.core.compile import kernel
 from coterie.core.wrap.graph_objective import (
     block,
     check_parameters,
+    edge_cost,
     local_lipschitz,
     paper_lipschitz,
     proximal_step,
     regularizer,
-    tie_cost,
 )
 from coterie.errors import ConvergenceError, DataError, GraphError, ParameterError
 from coterie.graphs import Graph, exact
-from coterie.graphs.exact import exact_graph, exact_tie_weights, graph_objective
+from coterie.graphs.exact import exact_edge_weights, exact_graph, graph_objective
 
 
 @kernel
@@ -142,12 +142,12 @@ def test_local_constant_bounds_the_curvature_and_is_below_the_papers():
 # ---------------------------------------------------------------------------------------------------- the whole graph
 
 
-def test_exact_tie_weights_meet_the_optimality_conditions():
+def test_exact_edge_weights_meet_the_optimality_conditions():
     rng = np.random.default_rng(6)
     for _ in range(300):
         z = costs(rng, rng.integers(1, 15), 10 ** rng.uniform(-3, 3), rng.choice([-1, 0, 1]) * 10 ** rng.uniform(-3, 3))
         mu, lam, delta = 10 ** rng.uniform(-2, 2), 10 ** rng.uniform(-4, 4), 10 ** rng.uniform(-6, 0)
-        w = exact_tie_weights(z, mu, lam, delta)
+        w = exact_edge_weights(z, mu, lam, delta)
         assert np.array_equal(w, w.T)
         assert not w.diagonal().any()
         assert graph_violation(w, z, mu, lam, delta) < 1e-12
@@ -168,29 +168,29 @@ def test_sweeps_over_blocks_go_down_to_the_exact_graph():
             w[agent, peers] = w[peers, agent] = out
             before, value = value, h(w, z, mu, lam, delta)
             assert value <= before + 1e-13 * (1 + abs(before))
-        np.testing.assert_allclose(w, exact_tie_weights(z, mu, lam, delta), atol=1e-8)
+        np.testing.assert_allclose(w, exact_edge_weights(z, mu, lam, delta), atol=1e-8)
 
 
 def test_two_agents_have_a_closed_form():
     # 2 lam w + z = 2 / (w + delta), in units of mu
     z, mu, lam, delta = 3.0, 2.0, 0.5, 0.1
-    w = exact_tie_weights([[0, z], [z, 0]], mu, lam, delta)[0, 1]
+    w = exact_edge_weights([[0, z], [z, 0]], mu, lam, delta)[0, 1]
     assert (2 * lam * w + z / mu) * (w + delta) == pytest.approx(2.0, rel=1e-14)
-    assert exact_tie_weights([[0, 50.0], [50.0, 0]], 1.0, lam, delta)[0, 1] == 0.0  # a unit costs more than 2 / delta
+    assert exact_edge_weights([[0, 50.0], [50.0, 0]], 1.0, lam, delta)[0, 1] == 0.0  # a unit costs more than 2 / delta
 
 
 def test_scaling_and_order_of_agents():
     rng = np.random.default_rng(10)
     z, lam, delta = costs(rng, 12, 2.0), 0.3, 0.02
-    w = exact_tie_weights(z, 1.0, lam, delta)
+    w = exact_edge_weights(z, 1.0, lam, delta)
     # Costs and mu scale together; and with w = s w', h(w; z, lam, delta) is h(w'; s z, s^2 lam, delta / s) + constant.
-    np.testing.assert_allclose(exact_tie_weights(7 * z, 7.0, lam, delta), w, atol=1e-13)
-    np.testing.assert_allclose(5 * exact_tie_weights(5 * z, 1.0, 25 * lam, delta / 5), w, atol=1e-13)
+    np.testing.assert_allclose(exact_edge_weights(7 * z, 7.0, lam, delta), w, atol=1e-13)
+    np.testing.assert_allclose(5 * exact_edge_weights(5 * z, 1.0, 25 * lam, delta / 5), w, atol=1e-13)
     order = rng.permutation(12)
-    np.testing.assert_allclose(exact_tie_weights(z[order][:, order], 1.0, lam, delta), w[order][:, order], atol=1e-13)
+    np.testing.assert_allclose(exact_edge_weights(z[order][:, order], 1.0, lam, delta), w[order][:, order], atol=1e-13)
 
 
-def test_equal_models_tie_everybody_to_everybody():
+def test_equal_models_edge_everybody_to_everybody():
     for losses in (np.zeros(6), np.ones(6), -np.ones(6)):  # with the sign of Appendix C, the first two would be empty
         graph = exact_graph(np.ones((6, 3)), losses)
         assert graph.n_edges == 15
@@ -204,13 +204,13 @@ def test_weights_go_to_like_minded_agents():
     i, j, weight = graph.edges()
     same = i // 5 == j // 5
     assert weight[same].sum() > 100 * weight[~same].sum()
-    # An agent that does badly has weaker ties, the more so the surer it is of its loss.
+    # An agent that does badly has weaker edges, the more so the surer it is of its loss.
     one = exact_graph(models, np.eye(15)[0], np.ones(15)).degrees[0]
     two = exact_graph(models, np.eye(15)[0], np.full(15, 2.0)).degrees[0]
     assert graph.degrees[0] > one > two
 
 
-def test_larger_lam_makes_more_and_lighter_ties():
+def test_larger_lam_makes_more_and_lighter_edges():
     rng = np.random.default_rng(12)
     models, losses = rng.normal(size=(30, 4)), rng.normal(size=30)
     graphs = [exact_graph(models, losses, None, 1.0, lam, 0.01) for lam in 10.0 ** np.arange(-2, 4)]
@@ -236,7 +236,7 @@ def test_objective_of_a_graph():
     for _ in range(50):
         other = Graph.from_edges(10, i, j, weight * np.exp(0.1 * rng.normal(size=weight.size)))
         assert graph_objective(other, models, losses, loss_weight, mu, lam, delta) > best
-    np.testing.assert_array_equal(tie_cost(1.0, np.array([2.0, 3.0]), 4.0, 0.5), [4.0, 5.0])
+    np.testing.assert_array_equal(edge_cost(1.0, np.array([2.0, 3.0]), 4.0, 0.5), [4.0, 5.0])
 
 
 def test_one_agent_and_many_agents():
@@ -244,7 +244,7 @@ def test_one_agent_and_many_agents():
     rng = np.random.default_rng(14)
     k = 300
     z = costs(rng, k, 1.0, 2.0)
-    assert graph_violation(exact_tie_weights(z), z, 1.0, 1.0, 0.01) < 1e-13
+    assert graph_violation(exact_edge_weights(z), z, 1.0, 1.0, 0.01) < 1e-13
 
 
 # -------------------------------------------------------------------------------------------------------------- errors
@@ -260,13 +260,13 @@ def test_one_agent_and_many_agents():
         ((1, 0.0, 1), "lam = 0.0: expected a positive finite number: without it the best weights are not unique"),
         (
             (1, 1, 0),
-            "delta = 0: expected a positive .*: it keeps the logarithm smooth at an agent without ties; 0.01 or less",
+            "delta = 0: expected a positive .*: it keeps the logarithm smooth at an agent without edges; 0.01 or less",
         ),
         ((1, 1, np.nan), r"delta = nan: expected a positive finite number$"),
     ],
 )
 def test_refused_parameters(parameters, message):
-    for door in (check_parameters, lambda *p: exact_tie_weights(np.zeros((2, 2)), *p)):
+    for door in (check_parameters, lambda *p: exact_edge_weights(np.zeros((2, 2)), *p)):
         with pytest.raises(ParameterError, match=message):
             door(*parameters)
 
@@ -290,12 +290,12 @@ THREE, NONE = np.zeros((3, 2)), np.zeros(3)
         ),
         (ParameterError, r"cost has shape \(2, 3\): expected \(K, K\)", (np.zeros((2, 3)),)),
         (ParameterError, r"cost\[0, 1\] = nan: costs must be finite", ([[0, np.nan], [0, 0]],)),
-        (ParameterError, r"cost\[0, 1\] = 1.0 but cost\[1, 0\] = 2.0: a tie has one cost", ([[0, 1], [2, 0]],)),
+        (ParameterError, r"cost\[0, 1\] = 1.0 but cost\[1, 0\] = 2.0: an edge has one cost", ([[0, 1], [2, 0]],)),
         (GraphError, "the graph has 2 agents, and models are given for 3", (Graph([[0, 1], [1, 0]]), THREE, NONE)),
     ],
 )
 def test_refused_numbers(error, message, given):
-    call = exact_tie_weights if len(given) == 1 else graph_objective if isinstance(given[0], Graph) else exact_graph
+    call = exact_edge_weights if len(given) == 1 else graph_objective if isinstance(given[0], Graph) else exact_graph
     with pytest.raises(error, match=message):
         call(*given)
 
@@ -303,7 +303,7 @@ def test_refused_numbers(error, message, given):
 def test_what_does_not_converge_says_so(monkeypatch):
     monkeypatch.setattr(exact, "STEPS", 1)
     with pytest.raises(ConvergenceError, match=r"the largest residual is .* at agent number \d"):
-        exact_tie_weights(costs(np.random.default_rng(15), 6, 3.0))
+        exact_edge_weights(costs(np.random.default_rng(15), 6, 3.0))
 
 
 # -- candidates -------------------------------------------------------------------------------------------------------
@@ -332,7 +332,7 @@ def test_the_graph_over_candidates_is_optimal_among_them(n):
     may[np.arange(n)[:, None], among] = True
     i, j = np.nonzero(np.triu(may | may.T))
     W, u = graph.W.toarray(), 1.0 / (graph.degrees + delta)
-    assert W[i, j].sum() == pytest.approx(W.sum() / 2)  # no tie to anybody else
+    assert W[i, j].sum() == pytest.approx(W.sum() / 2)  # no edge to anybody else
     cost = c[i] * losses[i] + c[j] * losses[j] + mu / 2 * np.square(models[i] - models[j]).sum(axis=1)
     slope = cost + mu * (2 * lam * W[i, j] - u[i] - u[j])
     assert np.abs(slope[W[i, j] > 0]).max() < 1e-9

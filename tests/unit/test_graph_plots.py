@@ -24,7 +24,7 @@ def cluster():
 
 @pytest.fixture(scope="module")
 def graph(cluster):
-    """Clusters, tied within and not between, and three agents without ties."""
+    """Clusters, tied within and not between, and three agents without edges."""
     random = np.random.default_rng(1)
     W = np.where(cluster[:, None] == cluster, random.random((20, 20)), 0.0)
     W = np.triu(W, 1)
@@ -43,7 +43,7 @@ def parts(figure):
 
 
 def test_every_edge_is_a_line_between_its_agents(graph):
-    edges, discs = parts(ct.plots.ties(graph))
+    edges, discs = parts(ct.plots.edges(graph))
     places = np.asarray(discs.get_offsets())
     assert places.shape == (20, 2)
     i, j, weight = graph.edges()
@@ -60,7 +60,7 @@ def test_every_edge_is_a_line_between_its_agents(graph):
 def test_discs_grow_with_confidence_and_redden_with_loss(graph):
     random = np.random.default_rng(2)
     confidence, losses = random.random(20), random.random(20)
-    figure = ct.plots.ties(graph, confidence, losses)
+    figure = ct.plots.edges(graph, confidence, losses)
     _, discs = parts(figure)
     assert np.all(np.diff(discs.get_sizes()[np.argsort(confidence)]) > 0)
     red, green, _, _ = discs.get_facecolors()[np.argsort(losses)[[0, -1]]].T
@@ -70,7 +70,7 @@ def test_discs_grow_with_confidence_and_redden_with_loss(graph):
 
 
 def test_tied_agents_are_closer_and_discs_do_not_overlap(graph, cluster):
-    figure = ct.plots.ties(graph, confidence=np.arange(20.0))
+    figure = ct.plots.edges(graph, confidence=np.arange(20.0))
     _, discs = parts(figure)
     shown = figure.axes[0].transData.transform(np.asarray(discs.get_offsets())) * 72.0 / figure.dpi  # in points
     distance = np.sqrt(np.square(shown[:, None] - shown).sum(axis=2))
@@ -83,7 +83,7 @@ def test_tied_agents_are_closer_and_discs_do_not_overlap(graph, cluster):
 
 
 def test_labels_are_written_inside_the_discs(graph):
-    figure = ct.plots.ties(graph, losses=np.arange(20.0), labels=[f"a{k}" for k in range(20)])
+    figure = ct.plots.edges(graph, losses=np.arange(20.0), labels=[f"a{k}" for k in range(20)])
     _, discs = parts(figure)
     assert [text.get_text() for text in figure.axes[0].texts] == [f"a{k}" for k in range(20)]
     np.testing.assert_allclose([text.get_position() for text in figure.axes[0].texts], discs.get_offsets())
@@ -91,7 +91,7 @@ def test_labels_are_written_inside_the_discs(graph):
 
 @pytest.mark.parametrize("losses", [None, np.arange(20.0)])
 def test_clusters_have_a_colour_each(graph, cluster, losses):
-    figure = ct.plots.ties(graph, losses=losses, cluster=cluster)
+    figure = ct.plots.edges(graph, losses=losses, cluster=cluster)
     _, discs = parts(figure)
     rims = [tuple(color) for color in discs.get_edgecolors()]
     assert len({(rim, group) for rim, group in zip(rims, cluster.tolist(), strict=True)}) == len(set(rims)) == 3
@@ -104,14 +104,14 @@ def test_clusters_have_a_colour_each(graph, cluster, losses):
 
 @pytest.mark.parametrize("n", [1, 2, 7])
 def test_no_edges(n):
-    edges, discs = parts(ct.plots.ties(ct.graphs.empty(n), confidence=np.zeros(n)))
+    edges, discs = parts(ct.plots.edges(ct.graphs.empty(n), confidence=np.zeros(n)))
     assert len(edges.get_segments()) == 0
     assert len(np.unique(np.round(discs.get_offsets(), 6), axis=0)) == n
 
 
 def test_the_layout_knows_no_scale_and_follows_its_seed(graph):
     places = [
-        np.asarray(parts(ct.plots.ties(ct.Graph(graph.W * scale), seed=seed))[1].get_offsets())
+        np.asarray(parts(ct.plots.edges(ct.Graph(graph.W * scale), seed=seed))[1].get_offsets())
         for scale, seed in [(1.0, 0), (1.0, 0), (1024.0, 0), (1.0, 1)]
     ]
     np.testing.assert_array_equal(places[0], places[1])
@@ -185,7 +185,7 @@ def test_bytes_read_as_bytes():
 
 
 def test_pyplot_is_left_alone(graph):
-    ct.plots.ties(graph)
+    ct.plots.edges(graph)
     ct.plots.weights(graph)
     ct.plots.correlations(np.eye(3), order="similar")
     ct.plots.traces({"one": run()}, "accuracy")
@@ -193,7 +193,7 @@ def test_pyplot_is_left_alone(graph):
 
 
 GIVEN = {
-    "ties": {"graph": ct.graphs.ring(20)},
+    "edges": {"graph": ct.graphs.ring(20)},
     "traces": {"runs": {"one": run()}, "column": "accuracy"},
     "correlations": {"matrix": np.eye(2)},
 }
@@ -203,18 +203,22 @@ GIVEN = {
     ("name", "bad", "message"),
     [
         (
-            "ties",
+            "edges",
             {"confidence": np.ones(3)},
             r"confidence must hold one number for each .*; found shape \(3,\)",
         ),
-        ("ties", {"confidence": -np.ones(20)}, "confidence of agent number 0 is -1.0: it must be a finite number >= 0"),
-        ("ties", {"losses": [np.nan, *range(19)]}, "losses of agent number 0 is nan: it must be a finite number"),
-        ("ties", {"labels": "abc"}, r"labels has shape \(3,\)"),
-        ("ties", {"cluster": [[1]]}, r"cluster has shape \(1, 1\)"),
+        (
+            "edges",
+            {"confidence": -np.ones(20)},
+            "confidence of agent number 0 is -1.0: it must be a finite number >= 0",
+        ),
+        ("edges", {"losses": [np.nan, *range(19)]}, "losses of agent number 0 is nan: it must be a finite number"),
+        ("edges", {"labels": "abc"}, r"labels has shape \(3,\)"),
+        ("edges", {"cluster": [[1]]}, r"cluster has shape \(1, 1\)"),
         ("traces", {"runs": {}}, "runs is empty"),
         ("traces", {"runs": {"one": []}}, r"runs\['one'\] holds no runs"),
         ("traces", {"column": "loss"}, r"runs\['one'\]: its trace has no column 'loss'; there are wakes, vectors, byt"),
-        ("traces", {"unit": "letters"}, "unit = 'letters': expected 'wakes', 'vectors' or 'bytes'"),
+        ("traces", {"unit": "messages"}, "unit = 'messages': expected 'wakes', 'vectors' or 'bytes'"),
         ("correlations", {"matrix": np.ones((2, 3))}, r"matrix has shape \(2, 3\): it must be square"),
         ("correlations", {"matrix": np.ones(4)}, r"matrix has shape \(4,\): it must be square"),
         ("correlations", {"matrix": np.ones((0, 0))}, r"matrix has shape \(0, 0\)"),

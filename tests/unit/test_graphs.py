@@ -47,12 +47,12 @@ W = np.array(
 
 @st.composite
 def weights(draw):
-    """Dense valid weights; ties are few, and span the whole range of floats that can be added up."""
+    """Dense valid weights; edges are few, and span the whole range of floats that can be added up."""
     n = draw(st.integers(1, 8))
     dense = np.zeros((n, n))
     for i, j in itertools.combinations(range(n), 2):
-        tie = st.one_of(st.just(0.0), st.just(0.0), st.floats(1e-300, 1e300), st.floats(0.1, 10.0))
-        dense[i, j] = dense[j, i] = draw(tie)
+        edge = st.one_of(st.just(0.0), st.just(0.0), st.floats(1e-300, 1e300), st.floats(0.1, 10.0))
+        dense[i, j] = dense[j, i] = draw(edge)
     return dense
 
 
@@ -118,11 +118,11 @@ def test_components_are_those_of_networkx(dense):
     assert found == sorted(expected, key=min)
 
 
-def test_laplacian_is_the_quadratic_form_of_the_ties():
+def test_laplacian_is_the_quadratic_form_of_the_edges():
     graph = Graph(W)
     x = np.array([1.0, -2.0, 3.0, 0.5, 7.0])
-    ties = sum(W[i, j] * (x[i] - x[j]) ** 2 for i, j in itertools.combinations(range(5), 2))
-    assert x @ (graph.laplacian() @ x) == pytest.approx(ties)
+    edges = sum(W[i, j] * (x[i] - x[j]) ** 2 for i, j in itertools.combinations(range(5), 2))
+    assert x @ (graph.laplacian() @ x) == pytest.approx(edges)
     assert not (graph.laplacian() @ np.ones(5)).any()
 
 
@@ -177,7 +177,7 @@ def test_equality_is_of_exact_weights():
     assert len({Graph(W), Graph(W.copy()), Graph(scaled)}) == 2
 
 
-def test_stored_zeros_are_no_ties_and_duplicates_add_up():
+def test_stored_zeros_are_no_edges_and_duplicates_add_up():
     stored = sparse.coo_array(([0.0, 0.0, -0.0], ([0, 1, 2], [1, 0, 2])), shape=(3, 3))
     assert Graph(stored) == empty(3)
     twice = sparse.coo_array(([1.0, 1.0, 2.0], ([0, 0, 1], [1, 1, 0])), shape=(2, 2))
@@ -237,7 +237,7 @@ def test_weights_of_all_magnitudes():
         (changed([0, 3], [2, 1], [-1.0, -5.0]), r"W\[0, 2\] = -1.0"),
         (changed(3, 2, -0.2), r"W\[3, 2\] = -0.2: weights must be nonnegative"),
         (sparse.csc_array(changed(3, 2, -0.2)), r"W\[3, 2\] = -0.2: weights must be nonnegative"),
-        (changed(4, 4, 0.5), r"agent 4 has a tie to itself, W\[4, 4\] = 0.5"),
+        (changed(4, 4, 0.5), r"agent 4 has an edge to itself, W\[4, 4\] = 0.5"),
         (changed(1, 2, 0.3), r"W\[1, 2\] = 0.3 but W\[2, 1\] = 0.5: .* pass \(W \+ W.T\) / 2 to symmetrise"),
         (changed(1, 3, 0.3), r"W\[1, 3\] = 0.3 but W\[3, 1\] = 0.0"),
         (changed(4, 0, 1e-300), r"W\[0, 4\] = 0.0 but W\[4, 0\] = 1e-300"),
@@ -261,7 +261,7 @@ def test_an_edge_may_be_given_twice_with_one_weight():
     [
         ((3, [0, 1], [1, 3]), "edge 1 has j = 3: the agents are 0 to 2"),
         ((3, [0, -1], [1, 2]), "edge 1 has i = -1: the agents are 0 to 2"),
-        ((3, [0, 2], [1, 2]), "edge 1 ties agent 2 to itself"),
+        ((3, [0, 2], [1, 2]), "edge 1 joins agent 2 to itself"),
         ((3, [0, 1], [1]), "i names 2 ends and j 1"),
         ((3, [0.0], [1]), r"i has shape \(1,\) and type float64"),
         ((3, [0], [[1]]), r"j has shape \(1, 1\)"),
@@ -271,7 +271,7 @@ def test_an_edge_may_be_given_twice_with_one_weight():
         ((3, [0, 0], [1, 1], np.nan), r"W\[0, 1\] = nan: weights must be finite"),
         (
             (3, [2, 1, 0], [1, 0, 1], [1.0, 2.0, 3.0]),
-            "edge 2 ties agents 0 and 1 with weight 3.0, but edge 1 gave them 2.0",
+            "edge 2 joins agents 0 and 1 with weight 3.0, but edge 1 gave them 2.0",
         ),
     ],
 )
@@ -338,7 +338,7 @@ def test_generated_graphs_have_their_edges(name):
 
 @quick
 @given(st.integers(1, 12), st.integers(1, 8))
-def test_ring_ties_those_within_reach_around_the_circle(n, neighbours):
+def test_ring_edges_those_within_reach_around_the_circle(n, neighbours):
     dense = ring(n, neighbours, weight=0.5).W.toarray()
     for i, j in itertools.product(range(n), repeat=2):
         around = min(abs(i - j), n - abs(i - j))
@@ -347,7 +347,7 @@ def test_ring_ties_those_within_reach_around_the_circle(n, neighbours):
 
 @quick
 @given(st.integers(1, 5), st.integers(1, 5))
-def test_grid_ties_those_one_step_apart(rows, columns):
+def test_grid_edges_those_one_step_apart(rows, columns):
     dense = grid(rows, columns).W.toarray()
     for i, j in itertools.product(range(rows * columns), repeat=2):
         steps = abs(i // columns - j // columns) + abs(i % columns - j % columns)
@@ -506,7 +506,7 @@ def test_bandwidth_falls_back_to_one_among_duplicates():
     assert graph.degrees[4] == pytest.approx(math.exp(-0.125))
 
 
-def test_too_far_for_a_float_is_no_tie():
+def test_too_far_for_a_float_is_no_edge():
     graph = knn([[0.0], [1.0], [2.0], [1e6]], neighbours=1, kernel="gaussian", bandwidth=1.0)
     assert graph.isolated.tolist() == [False, False, False, True]
 
@@ -590,7 +590,7 @@ def test_from_networkx_follows_members_and_weights():
         (nx.DiGraph([("a", "b")]), None, "directed"),
         (nx.MultiGraph([("a", "b"), ("a", "b")]), None, "multigraph"),
         (nx.Graph(), None, "no nodes"),
-        (nx.Graph([("a", "b"), ("b", "b")]), None, "node 'b' has a tie to itself"),
+        (nx.Graph([("a", "b"), ("b", "b")]), None, "node 'b' has an edge to itself"),
         (nx.Graph([("a", "b")]), ["a"], "members misses node 'b'"),
         (nx.Graph([("a", "b")]), ["a", "b", "c"], "members names 'c', which is not a node"),
         (nx.Graph([("a", "b")]), ["a", "b", "a"], "members names 'a' more than once"),
@@ -622,7 +622,7 @@ def test_random_regular_graphs_are_all_alike(n, degree, graphs):
 
 @pytest.mark.parametrize(("n", "degree"), [(2, 1), (50, 24), (51, 24), (50, 25), (101, 50), (101, 98), (20_000, 10)])
 def test_random_regular_graphs_are_simple_at_every_density(n, degree):
-    graph = random_regular(n, degree, seed=1)  # a graph that is not simple would have lost a tie
+    graph = random_regular(n, degree, seed=1)  # a graph that is not simple would have lost an edge
     assert set(graph.n_neighbours) == {degree}
     assert graph == Graph(graph.W)
 

@@ -10,7 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 import coterie as ct
 from coterie.estimators.over_graph import KAPPA, LEARNING
-from coterie.graphs.exact import exact_tie_weights
+from coterie.graphs.exact import exact_edge_weights
 
 MODELS = {"classifier": ct.CollaborativeClassifier, "regressor": ct.CollaborativeRegressor}
 LOSSES = {"classifier": "logistic", "regressor": "squared"}
@@ -36,7 +36,7 @@ def standard(values):
 
 
 def separate(task, kind="classifier", **settings):
-    """The problem of agents without ties: of rows and numbers in standard units, models with an intercept."""
+    """The problem of agents without edges: of rows and numbers in standard units, models with an intercept."""
     X, y, ids = arguments(task, kind)
     data = ct.AgentData(standard(X), y if kind == "classifier" else standard(y), agents=ids).append_column()
     return ct.Problem.personalized(data, ct.graphs.empty(data.n), LOSSES[kind], **settings)
@@ -147,7 +147,7 @@ def test_baselines_without_a_graph_send_nothing(task, baseline):
     model = fitted(task, method=baseline)
     assert model.graph_ == ct.graphs.empty(8)
     assert model.run_.before is None
-    assert (model.run_.letters, model.run_.vectors, model.run_.bytes, model.run_.bits()) == (0, 0, 0, 0.0)
+    assert (model.run_.messages, model.run_.vectors, model.run_.bytes, model.run_.bits()) == (0, 0, 0, 0.0)
 
 
 def test_a_model_for_each_component_of_the_graph_that_was_learned(task):
@@ -156,7 +156,7 @@ def test_a_model_for_each_component_of_the_graph_that_was_learned(task):
     assert len(np.unique(model.coef_.round(9), axis=0)) == model.graph_.n_components > 1
 
 
-#: A limit to the number of ties is kept by agents that learn on their own.
+#: A limit to the number of edges is kept by agents that learn on their own.
 LIMITED = ct.GraphRule(max_edges=3)
 
 
@@ -166,7 +166,7 @@ def test_the_best_graph_is_found_in_one_place_and_nothing_is_sent_for_it(task):
     start = separate(task).local()
     alone = ct.simulate(run.problem, "cd", run.wakes, seed=0, start=start)
     np.testing.assert_allclose(alone.theta, run.theta, atol=1e-9)
-    assert alone.letters == run.letters
+    assert alone.messages == run.messages
 
 
 def test_weights_of_the_two_terms_of_a_rule_differ(task):
@@ -175,7 +175,7 @@ def test_weights_of_the_two_terms_of_a_rule_differ(task):
     alone = problem.local()
     own = problem.loss_weight * problem.losses(alone)
     z = own[:, None] + own + 0.5 * np.square(alone[:, None] - alone).sum(axis=2)
-    best = exact_tie_weights(z, 3.0, 1.0, 0.01)
+    best = exact_edge_weights(z, 3.0, 1.0, 0.01)
     assert same(fitted(task, graph=ct.GraphRule(mu=3.0)).graph_, ct.graphs.Graph(best))
 
 

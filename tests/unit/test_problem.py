@@ -152,7 +152,7 @@ def test_solve_has_no_gradient_left(seed, loss_name, objective, sizes, p, ridge,
     """With a ridge the Newton decrement g' H^-1 g / 2 of the naive formulas estimates what is left to gain."""
     problem, naive = make(objective, loss_name, "dense", seed, sizes, p, ridge, mu)
     theta = problem.solve()
-    if naive.n == 1 and objective != "separate":  # no ties: Q is zero, the local model is kept
+    if naive.n == 1 and objective != "separate":  # no edges: Q is zero, the local model is kept
         assert np.abs(naive.f_gradient(0, theta[0])).max() <= 1e-8 * np.abs(naive.f_gradient(0, 0 * theta[0])).max()
         return
     gradient = naive.gradient(theta).ravel()
@@ -196,7 +196,7 @@ def test_solve_hinge_against_its_dual(objective, ridge, kind):
 
 
 def test_solve_hinge_without_ridge():
-    """One feature and ties of weight 1e6: the models agree to about 1e-6, and the sum of the hinges of equal models is
+    """One feature and edges of weight 1e6: the models agree to about 1e-6, and the sum of the hinges of equal models is
     least at one of its kinks, so the objective is at most that of the best kink, and not below it by more than 1e-5.
     """
     rng = np.random.default_rng(8)

@@ -91,9 +91,12 @@ def test_labels_follow_the_logistic_model(paper):
     Chi-square of the standardised counts, error rate 1e-5 for each of the two parts; the seed is fixed.
     """
     for data in (paper.train, paper.test):
-        chance = expit(margins(data, paper.targets))
-        groups = np.array_split(np.argsort(chance), 20)
-        z = [(np.sum(data.y[g] > 0) - chance[g].sum()) / np.sqrt(np.sum(chance[g] * (1.0 - chance[g]))) for g in groups]
+        randomness = expit(margins(data, paper.targets))
+        groups = np.array_split(np.argsort(randomness), 20)
+        z = [
+            (np.sum(data.y[g] > 0) - randomness[g].sum()) / np.sqrt(np.sum(randomness[g] * (1.0 - randomness[g])))
+            for g in groups
+        ]
         assert stats.chi2.sf(np.sum(np.square(z)), df=20) > 1e-5
         # The test can tell: with margins a quarter larger it fails.
         other = expit(1.25 * margins(data, paper.targets))

@@ -816,21 +816,21 @@ def test_a_round_sends_two_vectors_for_each_task_and_an_evaluation_one(given):
 
 
 class Counting(LocalWorkers):
-    """Workers that count the rows of every letter."""
+    """Workers that count the rows of every message."""
 
-    letters = 0
+    messages = 0
 
     def send(self, shard, request):
-        self.letters += len(request.weights)
+        self.messages += len(request.weights)
         super().send(shard, request)
 
     def receive(self):
         shard, update = super().receive()
-        self.letters += len(update.change)
+        self.messages += len(update.change)
         return shard, update
 
     def evaluate(self, weights, keep):
-        self.letters += sum(map(len, weights))
+        self.messages += sum(map(len, weights))
         return super().evaluate(weights, keep)
 
 
@@ -845,7 +845,7 @@ def test_the_account_is_what_the_workers_saw(kind, covariance):
     training = Training(counting, Options(data.n, LAM, covariance, 60, 20, False, 1e-6, True, settings))
     training.advance(math.inf)
     out = training.result()
-    assert out.vectors == counting.letters == out.trace[-1].vectors
+    assert out.vectors == counting.messages == out.trace[-1].vectors
     # Every request is answered once, and all that is left are evaluations.
     assert out.vectors >= 2 * data.n * out.rounds + data.n
     assert not counting._waiting

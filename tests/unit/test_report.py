@@ -537,7 +537,7 @@ def test_inspect_reports_a_saved_model(reported, tmp_path):
     assert json.loads(told.stdout)["gains"][5]["together"] == pytest.approx(reported.gains["together"][5])
 
 
-def test_ties_are_reported_and_do_not_make_outliers():
+def test_edges_are_reported_and_do_not_make_outliers():
     rng = np.random.default_rng(0)
     codes = np.repeat(np.arange(40), 6)
     X = rng.normal(size=(240, 2))
@@ -545,9 +545,9 @@ def test_ties_are_reported_and_do_not_make_outliers():
     y = X[:, 0] * group[codes] + X[:, 1] + 2.0 * rng.normal(size=240)
     W = (group[:, None] == group) * 1.0 - np.eye(40)
     model = ct.CollaborativeRegressor(design="linear", graph=W).fit(X, y, agents=codes)
-    assert model.ties_.strength > 0.0
+    assert model.edges_.strength > 0.0
     report = model.report(folds=3)
-    assert any("ties between agents are of strength" in note for note in report.notes)
+    assert any("edges between agents are of strength" in note for note in report.notes)
     assert not len(report.outliers)
     plain = ct.CollaborativeRegressor(design="linear").fit(X, y, agents=codes)
     pd.testing.assert_frame_equal(report.features, features(plain))

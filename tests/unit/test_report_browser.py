@@ -361,7 +361,7 @@ def test_classes_are_chosen(page):
     assert found.run("return document.activeElement.id") == "agent-output"
     found("#home").click()
     found.until(lambda: found.agent is None)
-    assert "letters" in found.text("#sent")
+    assert "messages" in found.text("#sent")
     assert "wakes" in found.text("#sent")
 
 

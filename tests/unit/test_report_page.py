@@ -211,8 +211,8 @@ def test_everybody_has_a_place_and_somebody_near(pages, name):
     if graph is not None and graph.n_edges:
         assert drawn["kind"] == "graph"
         i, j, weight = graph.edges()
-        assert [drawn["ties"][0], drawn["ties"][1]] == [i.tolist(), j.tolist()]
-        close(drawn["ties"][2], weight, rel=6e-3)
+        assert [drawn["edges"][0], drawn["edges"][1]] == [i.tolist(), j.tolist()]
+        close(drawn["edges"][2], weight, rel=6e-3)
         heaviest = [
             graph.peer[a:b][np.argmax(graph.weight[a:b])]
             for a, b in zip(graph.start[:-1], graph.start[1:], strict=True)
@@ -362,9 +362,9 @@ def test_what_was_sent_is_that_of_the_run(pages):
     for name in ("over a graph", "boosted classes"):
         model, _, path = pages(name)
         sent = read(path)["sent"]
-        assert [sent[key] for key in ("wakes", "letters", "vectors", "bytes")] == [
+        assert [sent[key] for key in ("wakes", "messages", "vectors", "bytes")] == [
             model.run_.wakes,
-            model.run_.letters,
+            model.run_.messages,
             model.run_.vectors,
             model.run_.bytes,
         ]

@@ -15,20 +15,20 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
 import coterie as ct
+from coterie.core.arrays import VACANT
 from coterie.core.loop import NO_LIMIT
 from coterie.core.methods.fixed import FixedModels, KnownLoss
-from coterie.core.world import VACANT
 from coterie.core.wrap.learned import PEER, ROUND
 from coterie.core.wrap.sampling import (
     SHUFFLE,
     SHUFFLED,
-    Candidates,
+    CandidateList,
     Everyone,
-    Friends,
-    Ideal,
+    FriendsOfFriends,
     List,
-    Shuffle,
+    PeerShuffling,
     Tips,
+    Uniform,
     resolve_sampler,
 )
 from coterie.engines.drivers import Immediate, Timed
@@ -52,7 +52,7 @@ def draws(sampler, view, address, kappa, count, seed=0):
 @pytest.mark.parametrize("address", [0, 2, 5])
 def test_ideal_samples_are_all_sets_of_others_alike(address):
     """Chi-square over all sets of two out of five others; error rate 1e-4 each."""
-    drawn = np.sort(draws(Ideal(), Everyone(np.array([6])), address, 2, 4000, seed=address), axis=1)
+    drawn = np.sort(draws(Uniform(), Everyone(np.array([6])), address, 2, 4000, seed=address), axis=1)
     others = [a for a in range(6) if a != address]
     counts = {pair: 0 for pair in combinations(others, 2)}
     for pair in map(tuple, drawn.tolist()):
@@ -65,7 +65,7 @@ def test_ideal_samples_meet_everybody_equally_often():
 
     Counts of draws without replacement vary less: by 1 - 7/30, and by 30/29 for their sum being fixed.
     """
-    drawn = draws(Ideal(), Everyone(np.array([31])), 11, 7, 3000)
+    drawn = draws(Uniform(), Everyone(np.array([31])), 11, 7, 3000)
     assert np.all(np.diff(np.sort(drawn, axis=1), axis=1) > 0)
     counts = np.delete(np.bincount(drawn.ravel(), minlength=31), 11)
     assert counts.sum() == drawn.size
@@ -75,14 +75,14 @@ def test_ideal_samples_meet_everybody_equally_often():
 
 
 def test_ideal_samples_are_everybody_where_all_are_asked():
-    drawn = draws(Ideal(), Everyone(np.array([5])), 2, 4, 50)
+    drawn = draws(Uniform(), Everyone(np.array([5])), 2, 4, 50)
     assert np.array_equal(np.sort(drawn, axis=1), np.tile([0, 1, 3, 4], (50, 1)))
 
 
 def test_a_view_is_sampled_without_its_holes():
     """Chi-square over all pairs of known addresses; error rate 1e-4."""
     view = SimpleNamespace(address=np.array([VACANT, 9, 4, VACANT, 7, 1, VACANT]))
-    drawn = np.sort(draws(Shuffle(7, 2), view, 0, 2, 4000), axis=1)
+    drawn = np.sort(draws(PeerShuffling(7, 2), view, 0, 2, 4000), axis=1)
     pairs, counts = np.unique(drawn, axis=0, return_counts=True)
     assert list(map(tuple, pairs.tolist())) == list(combinations([1, 4, 7, 9], 2))
     assert stats.chisquare(counts).pvalue > ERROR_RATE
@@ -92,7 +92,7 @@ def test_a_view_is_sampled_without_its_holes():
 
 
 def network(sampling, conditions=None, seed=0, n=N):
-    """Agents whose ties cost too much to have any."""
+    """Agents whose edges cost too much to have any."""
     data = ct.AgentData(np.zeros((n, 2)), np.full(n, 1e3), agents=np.arange(n), members=range(n))
     problem = ct.Problem(
         data, ct.graphs.empty(n), KnownLoss(), smooth=0.5, loss_weight=1.0, scaled=True, mean=True, name="graph"
@@ -151,8 +151,8 @@ def test_shuffled_samples_are_nearly_uniform():
     distance of 60 agents varies by about 1 %: its ratio was 0.98 to 1.03 for ten seeds, that for all together 1.0 to
     1.6, counts were 0.89 to 1.12 times their mean, and no pair met less than 3 times. Error rate: below 1e-3.
     """
-    ideal = met(network("ideal"), 300, 4)
-    driver = network(Shuffle(SIZE, SWAP))
+    ideal = met(network("uniform"), 300, 4)
+    driver = network(PeerShuffling(SIZE, SWAP))
     driver.advance(50 * N, NO_LIMIT)  # views begin as a circle
     counts = met(driver, 300, 4)
     assert np.all(np.diag(counts) == 0)
@@ -166,7 +166,7 @@ def test_shuffled_samples_are_nearly_uniform():
 
 @pytest.mark.compiled
 def test_views_are_sound_full_and_balanced():
-    driver = network(Shuffle(SIZE, SWAP), seed=1)
+    driver = network(PeerShuffling(SIZE, SWAP), seed=1)
     for _ in range(200):
         driver.advance(7, NO_LIMIT)
         check_views(driver)
@@ -193,7 +193,7 @@ def test_views_are_larger_than_a_small_network():
 
 
 def test_every_offer_is_answered_and_once_a_wake():
-    driver = network(Shuffle(SIZE, SWAP), seed=2)
+    driver = network(PeerShuffling(SIZE, SWAP), seed=2)
     driver.advance(500, NO_LIMIT)
     tally = driver.account[4:].reshape(-1, 2)
     assert tally[SHUFFLE, 0] == tally[SHUFFLED, 0] == 500
@@ -206,7 +206,7 @@ BAD = ct.Conditions(latency=0.5, loss=0.2, duplication=0.1, outages=[(7, 30.0, n
 
 @pytest.mark.slow
 def test_the_departed_are_forgotten_and_the_rest_stay_together():
-    driver = network(Shuffle(SIZE, SWAP), BAD, seed=3)
+    driver = network(PeerShuffling(SIZE, SWAP), BAD, seed=3)
     driver.advance(25 * N, NO_LIMIT)
     assert any(7 in view for view in views_of(driver))
     present = np.delete(np.arange(N), 7)
@@ -226,7 +226,7 @@ def test_the_departed_are_forgotten_and_the_rest_stay_together():
 @pytest.mark.compiled
 def test_a_newcomer_with_one_address_becomes_known():
     """An agent that nobody knows and that knows one other is in several views soon after."""
-    driver = network(Shuffle(SIZE, SWAP), seed=4)
+    driver = network(PeerShuffling(SIZE, SWAP), seed=4)
     driver.advance(20 * N, NO_LIMIT)
     known = driver.own.known
     known.address[known.address == 9] = VACANT
@@ -241,10 +241,10 @@ def test_a_newcomer_with_one_address_becomes_known():
 @pytest.mark.parametrize(
     ("make", "given", "message"),
     [
-        *((resolve_sampler, [bad], "ideal, shuffle") for bad in ("gossip", 3, Ideal, None)),
-        *((Shuffle, bad, "expected an integer >= 1") for bad in ((0, 0), (4, 0), (4.0, 2), ("4", 2))),
-        (Shuffle, (4, 5), "expected swap <= size"),
-        (Friends, [2, 3], r"Friends\(size=2, swap=3\)"),
+        *((resolve_sampler, [bad], "uniform, shuffle") for bad in ("gossip", 3, Uniform, None)),
+        *((PeerShuffling, bad, "expected an integer >= 1") for bad in ((0, 0), (4, 0), (4.0, 2), ("4", 2))),
+        (PeerShuffling, (4, 5), "expected swap <= size"),
+        (FriendsOfFriends, [2, 3], r"Friends\(size=2, swap=3\)"),
     ],
 )
 def test_what_is_no_sampler_is_refused(make, given, message):
@@ -262,7 +262,7 @@ def test_friends_are_neighbours_tips_and_random_peers():
     for _ in range(count):
         view, out = Tips(np.array([1_000]), np.full(4, VACANT), np.zeros(1, int)), np.full(1, -1.0)
         view.tip[2] = 11
-        assert Friends(4, 2).sample(data, view, rng.random(2), out) == 1
+        assert FriendsOfFriends(4, 2).sample(data, view, rng.random(2), out) == 1
         peer = int(out[0])
         assert 0 <= peer < 1_000
         assert peer != 3
@@ -271,12 +271,12 @@ def test_friends_are_neighbours_tips_and_random_peers():
     assert np.all(np.abs(sources[:3] - count / 3) < 5 * np.sqrt(count * 2 / 9) + count * 3 / 1_000)
 
 
-def test_friends_without_ties_meet_everybody_once_each():
+def test_friends_without_edges_meet_everybody_once_each():
     data, rng = SimpleNamespace(address=2, peer=np.empty(0, int)), np.random.default_rng(1)
     met = np.zeros(6)
     for _ in range(500):
         view, out = Tips(np.array([6]), np.full(4, VACANT), np.zeros(1, int)), np.full(3, -1.0)
-        asked = Friends(4, 2).sample(data, view, rng.random(4), out)
+        asked = FriendsOfFriends(4, 2).sample(data, view, rng.random(4), out)
         assert len(set(out[:asked])) == asked
         met[out[:asked].astype(int)] += 1
     assert met[2] == 0
@@ -291,9 +291,9 @@ def test_friends_find_a_better_graph_than_random_peers_do():
     best = graph_objective(ct.exact_graph(models, losses), models, losses)
     above = {
         sampling: ct.learn_graph(models, losses, wakes=12_000, sampling=sampling, seed=0).value - best
-        for sampling in ("friends", "ideal")
+        for sampling in ("friends", "uniform")
     }
-    assert 0 < above["friends"] < 0.5 * above["ideal"]
+    assert 0 < above["friends"] < 0.5 * above["uniform"]
 
 
 # -- candidates -------------------------------------------------------------------------------------------------------
@@ -302,7 +302,7 @@ def test_friends_find_a_better_graph_than_random_peers_do():
 def asked_of(row, peers, kappa, rng, address=0):
     """Whom an agent with these candidates and neighbours asks at a wake."""
     data, out = SimpleNamespace(address=address, peer=np.array(peers, dtype=int)), np.full(kappa, -1.0)
-    sampler = Candidates([row])
+    sampler = CandidateList([row])
     count = sampler.sample(data, List(sampler.among[0]), rng.random(sampler.dice(kappa)), out)
     return out[:count].astype(int).tolist()
 
@@ -337,4 +337,4 @@ def test_nobody_asks_itself_or_anybody_twice():
 )
 def test_bad_candidates_are_refused(among, error, message):
     with pytest.raises(error, match=message):
-        network(Candidates(among))
+        network(CandidateList(among))

@@ -269,7 +269,7 @@ def test_agents_of_a_cluster_are_drawn_and_alike(data):
     assert len(groups) > 10
 
 
-def test_ties_are_those_of_the_groups(data):
+def test_edges_are_those_of_the_groups(data):
     found = clusters(data, 3, feature_shift, offset=1.0, seed=4)
     alike = found.group[:, None] == found.group
     np.testing.assert_array_equal(found.graph().W.toarray(), alike & ~np.eye(N, dtype=bool))

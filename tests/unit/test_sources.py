@@ -57,10 +57,10 @@ def test_files_give_what_rows_give(tmp_path, loss, method):
     data = ct.AgentData(frame[["age", "dose"]], y, agents=frame["clinic"])
     wanted = ct.relationship(data, loss, method=method)
     files = spread(visits(), tmp_path / "visits")
-    sources = [ct.Source(files, columns=["age", "dose"])]
+    sources = [ct.data.Source(files, columns=["age", "dose"])]
     sources.append({k: rows.drop(columns=["clinic", other]) for k, rows in frame.groupby("clinic")})
     for source in sources:
-        agents = "clinic" if isinstance(source, ct.Source) else None
+        agents = "clinic" if isinstance(source, ct.data.Source) else None
         found = ct.relationship(source, loss, method=method, target=target, agents=agents)
         assert found.members == wanted.members
         np.testing.assert_array_equal(found.weights, wanted.weights)
@@ -99,7 +99,7 @@ def test_bad_tasks_are_left_out_if_asked(tmp_path):
     bad = tasks | {"gone": tmp_path / "gone.csv", "nobody": tasks[0].iloc[:0]}
     with pytest.raises(DataError, match=r"(?s)2 agents.*'gone'.*no such file.*'nobody'.*no rows"):
         ct.relationship(bad, "logistic", target="ill")
-    found = ct.relationship(ct.Source(bad, bad_agents="skip"), "logistic", target="ill")
+    found = ct.relationship(ct.data.Source(bad, bad_agents="skip"), "logistic", target="ill")
     np.testing.assert_array_equal(found.weights, ct.relationship(tasks, "logistic", target="ill").weights)
 
 
@@ -118,7 +118,7 @@ def test_collaborative_estimators_take_files(tmp_path):
     for estimator, target in ((ct.CollaborativeRegressor, "score"), (ct.CollaborativeClassifier, "ill")):
         features = frame[["age", "dose", "clinic"]]
         wanted = estimator().fit(features, frame[target], agents="clinic")
-        found = estimator().fit(ct.Source(files, columns=["age", "dose"]), target, agents="clinic")
+        found = estimator().fit(ct.data.Source(files, columns=["age", "dose"]), target, agents="clinic")
         assert found.agents_ == wanted.agents_
         np.testing.assert_allclose(found.coef_, wanted.coef_, rtol=1e-10)
         np.testing.assert_array_equal(found.predict(features), wanted.predict(features))  # knows the column of ids
@@ -202,7 +202,7 @@ def test_arrays_of_a_mapping_need_no_names(kind):
 @pytest.mark.parametrize("name", ["RelationshipClassifier", "BoostedClassifier", "RelationshipRegressor"])
 def test_other_estimators_take_files(tmp_path, name):
     frame = in_order(visits(120))
-    files = ct.Source(spread(visits(120), tmp_path / "visits"), columns=["dose", "age"])
+    files = ct.data.Source(spread(visits(120), tmp_path / "visits"), columns=["dose", "age"])
     target = "score" if name.endswith("Regressor") else "ill"
     settings = {"tol": 1e-3} if name.startswith("Rel") else {"base": 5, "tol": 1.0}
     features = frame[["dose", "age", "clinic"]]

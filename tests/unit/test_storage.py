@@ -74,7 +74,7 @@ COMES_BACK = {
     "numbers": (ct.CollaborativeClassifier, 3, {"ids": [3, 1, 2]}),
     "pairs": (ct.CollaborativeClassifier, 2, {"ids": [("a", 1), ("a", 2), ("b", 1)], "design": "additive"}),
     "a method": (ct.CollaborativeClassifier, 2, {"method": ct.CollaborativeADMM(2.0, steps=3), "n_neighbors": 1}),
-    "a baseline": (ct.CollaborativeClassifier, 2, {"method": ct.RidgeToMean(2.0)}),
+    "a baseline": (ct.CollaborativeClassifier, 2, {"method": ct.baselines.RidgeToMean(2.0)}),
     "local": (ct.CollaborativeRegressor, 0, {"method": "local"}),
     "global": (ct.CollaborativeRegressor, 0, {"method": "global", "graph": "knn", "n_neighbors": 2}),
     "given": (ct.CollaborativeRegressor, 0, {
@@ -258,8 +258,8 @@ ARRAYS = [
     ("boosted", {"coefficients": np.zeros((9, 1, 7))}, "damaged.*shape"),
     ("boosted", {"coefficients": np.zeros((8, 1, 8))}, "damaged.*shape"),
     ("boosted", {"intercepts": np.zeros((8, 1))}, "damaged.*shape"),
-    ("boosted", {"tie_weight": np.array([np.nan])}, "damaged"),
-    ("boosted", {"tie_start": None}, "damaged"),
+    ("boosted", {"edge_weight": np.array([np.nan])}, "damaged"),
+    ("boosted", {"edge_start": None}, "damaged"),
     *(
         ("given", {"covariance": covariance}, "damaged")
         for covariance in (None, np.eye(8), np.zeros((1, 3, 3)), np.full((1, 8, 8), np.nan))

@@ -441,21 +441,21 @@ def test_columns_are_matched_by_name(tmp_path):
     frame.iloc[30:].assign(extra=1).to_csv(tmp_path / "b.csv", index=False)
     with pytest.raises(DataError, match=r"b\.csv: a column 'extra' that .*a\.csv does not have; name the features"):
         survey(tmp_path, target="sales", agents="shop")
-    source = ct.Source(tmp_path, columns=["size", "price"])
+    source = ct.data.Source(tmp_path, columns=["size", "price"])
     assert survey(source, target="sales", agents="shop").columns.input_names == ("size", "price")
 
 
 def test_columns_chosen_by_name_are_the_only_ones_that_are_read(tmp_path):
     frame = shops().assign(bad=[[1]] * 60)
     frame.to_parquet(tmp_path / "a.parquet")
-    found = survey(ct.Source(tmp_path, columns=["size"]), target="sales", agents="shop")
+    found = survey(ct.data.Source(tmp_path, columns=["size"]), target="sales", agents="shop")
     assert found.columns.names == ("size",)
     with pytest.raises(DataError, match="column 'bad'"):
         survey(tmp_path, target="sales", agents="shop")
     with pytest.raises(DataError, match=r"no column 'sise'; did you mean 'size'"):
-        survey(ct.Source(tmp_path, columns=["sise"]), target="sales", agents="shop")
+        survey(ct.data.Source(tmp_path, columns=["sise"]), target="sales", agents="shop")
     with pytest.raises(ParameterError, match="'sales' is the column of the labels or the agents"):
-        survey(ct.Source(tmp_path, columns=["sales"]), target="sales", agents="shop")
+        survey(ct.data.Source(tmp_path, columns=["sales"]), target="sales", agents="shop")
 
 
 # -- labels ----------------------------------------------------------------------------------------------------------
@@ -583,7 +583,7 @@ def test_all_bad_agents_are_listed(bad):
 
 
 def test_bad_agents_are_left_out_if_asked(bad, caplog):
-    found = survey(ct.Source(bad, bad_agents="skip"), target="y")
+    found = survey(ct.data.Source(bad, bad_agents="skip"), target="y")
     wanted = survey({name: rows for name, rows in bad.items() if name.startswith("good")}, target="y")
     assert found.members == wanted.members
     same_columns(found.columns, wanted.columns)
@@ -595,7 +595,7 @@ def test_bad_agents_are_left_out_if_asked(bad, caplog):
 
 
 def test_nobody_is_left(bad):
-    for data in ({"a": bad["gone"]}, ct.Source({"a": bad["gone"], "b": broken}, bad_agents="skip")):
+    for data in ({"a": bad["gone"]}, ct.data.Source({"a": bad["gone"], "b": broken}, bad_agents="skip")):
         with pytest.raises(DataError, match=r"agent 'a' .*no such file") as caught:
             survey(data, target="y")
         assert "skip" not in str(caught.value)
@@ -619,7 +619,7 @@ def test_an_agent_that_turns_out_bad_leaves_no_trace(tmp_path, shuffled):
     order = np.random.default_rng(1).permutation(9) if shuffled else range(9)
     for k, part in enumerate(order):
         frame.iloc[10 * part : 10 * part + 10].to_parquet(tmp_path / f"{k}.parquet")
-    found = survey(ct.Source(tmp_path, bad_agents="skip"), target="sales", agents="shop")
+    found = survey(ct.data.Source(tmp_path, bad_agents="skip"), target="sales", agents="shop")
     assert set(found.left_out) == gone
     left = pd.concat([frame.iloc[10 * part : 10 * part + 10] for part in order])
     check(found, left[~left["shop"].isin(gone)])
@@ -634,7 +634,7 @@ def test_rows_that_are_nobodys(tmp_path):
         WRITERS[kind](frame, path)
         with pytest.raises(DataError, match=rf"a\.{kind}: row 3: the agent is missing, as in 1 more"):
             survey(path, target="sales", agents="shop")
-        found = survey(ct.Source(path, bad_agents="skip"), target="sales", agents="shop")
+        found = survey(ct.data.Source(path, bad_agents="skip"), target="sales", agents="shop")
         check(found, frame.drop(index=[3, 4]))
         assert list(found.left_out) == [str(path)]
 
@@ -645,7 +645,7 @@ def test_a_file_of_many_agents_that_cannot_be_read(tmp_path):
     (tmp_path / "b.parquet").write_bytes(b"nothing")
     with pytest.raises(DataError, match=r"b\.parquet: cannot be read as \.parquet"):
         survey(tmp_path, target="sales", agents="shop")
-    found = survey(ct.Source(tmp_path, bad_agents="skip"), target="sales", agents="shop")
+    found = survey(ct.data.Source(tmp_path, bad_agents="skip"), target="sales", agents="shop")
     check(found, frame.iloc[:30])
 
 
@@ -702,8 +702,8 @@ def test_sparse_rows_stay_sparse():
 
 def test_a_frame_is_a_source_and_rows_are_not(tmp_path):
     frame = shops()
-    check(survey(ct.Source(frame), target="sales", agents="shop"), frame)
-    assert all(map(is_source, ["a", tmp_path, ["a.csv"], {}, ct.Source("a"), {1: frame}]))
+    check(survey(ct.data.Source(frame), target="sales", agents="shop"), frame)
+    assert all(map(is_source, ["a", tmp_path, ["a.csv"], {}, ct.data.Source("a"), {1: frame}]))
     assert not any(
         map(is_source, [frame, np.ones((2, 2)), [[1.0]], [], sparse.eye_array(2), sparse.dok_array((2, 2)), None])
     )
@@ -779,7 +779,7 @@ def test_what_is_missing_is_named(tmp_path, monkeypatch):
 def test_what_is_no_source_is_refused(arguments, message):
     options = {name: arguments[name] for name in ("columns", "bad_agents") if name in arguments}
     with pytest.raises((DataError, ParameterError), match=message):
-        survey(ct.Source(arguments["data"], **options), target="y", agents=arguments.get("agents"))
+        survey(ct.data.Source(arguments["data"], **options), target="y", agents=arguments.get("agents"))
 
 
 # -- who loads what --------------------------------------------------------------------------------------------------

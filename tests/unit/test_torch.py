@@ -14,7 +14,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
 import coterie as ct
-from coterie.engines.worlds import world_of
+from coterie.engines.arrays import arrays_of
 from coterie.errors import DataError, MismatchError, ParameterError
 
 torch = pytest.importorskip("torch")
@@ -45,7 +45,7 @@ def graph():
 @pytest.fixture(scope="module")
 def pair(graph):
     """The same problem with PyTorch and compiled."""
-    model, two = ct.Torch(network(), F.cross_entropy), ct.TwoLayer(P, HIDDEN, CLASSES)
+    model, two = ct.models.Torch(network(), F.cross_entropy), ct.models.TwoLayer(P, HIDDEN, CLASSES)
     return [
         ct.Problem.differentiable(examples(), graph, m, ridge=0.01, shared="0.")
         if m is model
@@ -56,7 +56,7 @@ def pair(graph):
 
 @pytest.fixture(scope="module")
 def theta():
-    return np.random.default_rng(1).normal(size=(N, ct.TwoLayer(P, HIDDEN, CLASSES).size))
+    return np.random.default_rng(1).normal(size=(N, ct.models.TwoLayer(P, HIDDEN, CLASSES).size))
 
 
 def test_value_and_gradient_are_those_of_the_compiled_network(pair, theta):
@@ -68,36 +68,36 @@ def test_value_and_gradient_are_those_of_the_compiled_network(pair, theta):
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_many_agents_at_once_are_one_after_the_other(graph, theta, dtype):
-    model = ct.Torch(network(), F.cross_entropy, dtype=dtype, chunk=2)
-    world = world_of(ct.Problem.differentiable(examples(), graph, model))
+    model = ct.models.Torch(network(), F.cross_entropy, dtype=dtype, chunk=2)
+    arrays = arrays_of(ct.Problem.differentiable(examples(), graph, model))
     who, exact = np.array([5, 0, 3, 1, 4]), 1e-12 if dtype == "float64" else 1e-6
-    pick = np.random.default_rng(2).integers(0, 5, (5, 8)) + world.row_start[who, None]
-    pick[2:4] = [world.row_start[3]], [world.row_start[1]]  # nobody, and the only row
+    pick = np.random.default_rng(2).integers(0, 5, (5, 8)) + arrays.row_start[who, None]
+    pick[2:4] = [arrays.row_start[3]], [arrays.row_start[1]]  # nobody, and the only row
     for picks in (None, pick):
-        loop = super(ct.Torch, model).gradients(world, theta[who], who, picks)
-        assert_allclose(model.gradients(world, theta[who], who, picks), loop, rtol=0, atol=exact)
+        loop = super(ct.models.Torch, model).gradients(arrays, theta[who], who, picks)
+        assert_allclose(model.gradients(arrays, theta[who], who, picks), loop, rtol=0, atol=exact)
     assert_allclose(
-        model.values(world, theta[who], who), super(ct.Torch, model).values(world, theta[who], who), rtol=exact
+        model.values(arrays, theta[who], who), super(ct.models.Torch, model).values(arrays, theta[who], who), rtol=exact
     )
 
 
 def test_one_large_agent_goes_in_pieces(monkeypatch, pair, theta):
     X, y = examples().X, examples().y
-    model = ct.Torch(network(), F.cross_entropy)
+    model = ct.models.Torch(network(), F.cross_entropy)
     whole = model.total(theta[0], X, y), model.slope(theta[0], X, y)
     monkeypatch.setattr("coterie.models.torch_module.NUMBERS", 100)
     assert len(list(model._pieces(X, y))) > 5
     assert_allclose(model.total(theta[0], X, y), whole[0], rtol=1e-13)
     assert_allclose(model.slope(theta[0], X, y), whole[1], rtol=0, atol=1e-12)
-    world = world_of(pair[0])
+    arrays = arrays_of(pair[0])
     assert_allclose(
-        model.values(world, theta, np.arange(N)), pair[0].model.values(world, theta, np.arange(N)), rtol=1e-12
+        model.values(arrays, theta, np.arange(N)), pair[0].model.values(arrays, theta, np.arange(N)), rtol=1e-12
     )
 
 
 @pytest.mark.parametrize("unit", ["rounds", "wakes"])
 def test_runs_are_those_of_the_compiled_network(pair, unit):
-    method = ct.DPSGD(ct.SGD(0.05, steps=3, batch=4, momentum=0.5))
+    method = ct.gossip.DPSGD(ct.optim.SGD(0.05, steps=3, batch=4, momentum=0.5))
     start = np.tile(pair[0].model.initial(), (N, 1))
     runs = [ct.simulate(problem, method, start=start, seed=3, **{unit: 12}) for problem in pair]
     assert_allclose(runs[0].theta, runs[1].theta, rtol=0, atol=1e-12)
@@ -106,7 +106,7 @@ def test_runs_are_those_of_the_compiled_network(pair, unit):
 
 
 def test_parts_go_by_name(graph):
-    model = ct.Torch(network(), F.cross_entropy)
+    model = ct.models.Torch(network(), F.cross_entropy)
     problem = ct.Problem.differentiable(examples(), graph, model, shared="0.", tied="2.")
     assert list(model.parts) == ["0.weight", "0.bias", "2.weight", "2.bias"]
     assert problem.roles.tolist() == [1] * (P * HIDDEN + HIDDEN) + [2] * (HIDDEN * CLASSES + CLASSES)
@@ -116,10 +116,10 @@ def test_parts_go_by_name(graph):
 
 def test_predictions_are_those_of_the_module_that_comes_out(theta):
     X = examples().X
-    model = ct.Torch(network(), F.cross_entropy)
+    model = ct.models.Torch(network(), F.cross_entropy)
     made = model.module(theta[0])
     assert_allclose(model.predict(theta[0], X), made(torch.tensor(X)).detach().numpy(), rtol=1e-13)
-    one = ct.Torch(network(outputs=1), F.mse_loss)
+    one = ct.models.Torch(network(outputs=1), F.mse_loss)
     assert one.predict(one.initial(), X).shape == (len(X),)
     with pytest.raises(ParameterError, match=r"39 parameters.*\(3,\)"):
         model.predict(np.zeros(3), X)
@@ -128,8 +128,8 @@ def test_predictions_are_those_of_the_module_that_comes_out(theta):
 def test_the_module_given_is_never_changed(graph):
     net = network()
     before = copy.deepcopy(net.state_dict())
-    problem = ct.Problem.differentiable(examples(), graph, ct.Torch(net, F.cross_entropy))
-    run = ct.simulate(problem, ct.DPSGD(ct.SGD(0.1, batch=4)), rounds=2)
+    problem = ct.Problem.differentiable(examples(), graph, ct.models.Torch(net, F.cross_entropy))
+    run = ct.simulate(problem, ct.gossip.DPSGD(ct.optim.SGD(0.1, batch=4)), rounds=2)
     problem.model.module(run.theta[0])
     assert all(torch.equal(before[name], value) for name, value in net.state_dict().items())
     assert all(parameter.grad is None for parameter in net.parameters())
@@ -137,9 +137,9 @@ def test_the_module_given_is_never_changed(graph):
 
 @pytest.mark.parametrize("unit", ["rounds", "wakes"])
 def test_dropout_replays_and_is_random(graph, unit):
-    problem = ct.Problem.differentiable(examples(), graph, ct.Torch(network(nn.Dropout(0.5)), F.cross_entropy))
-    plain = ct.Problem.differentiable(examples(), graph, ct.Torch(network(nn.Identity()), F.cross_entropy))
-    method, outside = ct.DPSGD(ct.SGD(0.1, steps=2, batch=4)), torch.get_rng_state()
+    problem = ct.Problem.differentiable(examples(), graph, ct.models.Torch(network(nn.Dropout(0.5)), F.cross_entropy))
+    plain = ct.Problem.differentiable(examples(), graph, ct.models.Torch(network(nn.Identity()), F.cross_entropy))
+    method, outside = ct.gossip.DPSGD(ct.optim.SGD(0.1, steps=2, batch=4)), torch.get_rng_state()
     one, two, other = (ct.simulate(p, method, seed=1, **{unit: 6}).theta for p in (problem, problem, plain))
     assert_array_equal(one, two)
     assert np.abs(one - other).max() > 1e-3
@@ -152,7 +152,7 @@ def test_the_gradient_of_dropout_is_right_in_the_mean(graph):
     """A linear module with dropout on its inputs: the mean gradient is known. Of 1,000 draws, to 5 standard errors."""
     net = nn.Sequential(nn.Dropout(0.5), nn.Linear(2, 1, bias=False)).double()
     X, y, w = np.array([[1.0, 2.0]]), np.array([3.0]), np.array([0.5, -1.0])
-    model = ct.Torch(net, lambda z, t: 0.5 * (z[:, 0] - t) ** 2)
+    model = ct.models.Torch(net, lambda z, t: 0.5 * (z[:, 0] - t) ** 2)
     draws = np.array([model.slope(w, X, y, die) for die in np.random.default_rng(0).random(1000)])
     # E (x~ w - y) x~ with x~ = 2 x or 0, each with probability 1/2: E x~ = x, E x~^2 = 2 x^2
     expected = X[0] * (X[0] @ w - y[0]) + X[0] ** 2 * w
@@ -160,9 +160,9 @@ def test_the_gradient_of_dropout_is_right_in_the_mean(graph):
 
 
 def test_dropout_without_dice_is_refused(graph):
-    problem = ct.Problem.differentiable(examples(), graph, ct.Torch(network(nn.Dropout(0.5)), F.cross_entropy))
+    problem = ct.Problem.differentiable(examples(), graph, ct.models.Torch(network(nn.Dropout(0.5)), F.cross_entropy))
     with pytest.raises(MismatchError, match="batch"):
-        ct.simulate(problem, ct.DPSGD(ct.SGD(0.1)), rounds=1)
+        ct.simulate(problem, ct.gossip.DPSGD(ct.optim.SGD(0.1)), rounds=1)
 
 
 class Tied(nn.Module):
@@ -179,7 +179,7 @@ class Tied(nn.Module):
 def test_tied_weights_come_once_and_frozen_ones_stay(graph):
     torch.manual_seed(0)
     data, net = examples(), Tied().double()
-    model = ct.Torch(net, F.cross_entropy)
+    model = ct.models.Torch(net, F.cross_entropy)
     assert list(model.parts) == ["one.weight", "one.bias", "two.bias"]
     problem = ct.Problem.differentiable(data, graph, model, coupling=0.0, confidence=None)
     net.zero_grad()
@@ -194,29 +194,29 @@ def test_tied_weights_come_once_and_frozen_ones_stay(graph):
 
 def test_normalisation_by_the_batch_keeps_agents_apart(graph, theta):
     net = network(nn.BatchNorm1d(HIDDEN, track_running_stats=False))
-    model, data = ct.Torch(net, F.cross_entropy), examples(sizes=[7, 6, 12, 5, 5, 30])
-    world = world_of(ct.Problem.differentiable(data, graph, model))
+    model, data = ct.models.Torch(net, F.cross_entropy), examples(sizes=[7, 6, 12, 5, 5, 30])
+    arrays = arrays_of(ct.Problem.differentiable(data, graph, model))
     theta, who = np.tile(model.initial(), (N, 1)), np.arange(N)
-    loop = super(ct.Torch, model).gradients(world, theta, who, None)
-    assert_allclose(model.gradients(world, theta, who, None), loop, rtol=0, atol=1e-12)
+    loop = super(ct.models.Torch, model).gradients(arrays, theta, who, None)
+    assert_allclose(model.gradients(arrays, theta, who, None), loop, rtol=0, atol=1e-12)
 
 
 def by_the_batch():
-    return ct.Torch(network(nn.BatchNorm1d(HIDDEN, track_running_stats=False)), F.cross_entropy)
+    return ct.models.Torch(network(nn.BatchNorm1d(HIDDEN, track_running_stats=False)), F.cross_entropy)
 
 
 def test_normalisation_by_a_batch_of_one_row_is_refused(graph):
     problem = ct.Problem.differentiable(examples(), graph, by_the_batch())  # agent 1 has one row
-    theta, world = np.tile(problem.model.initial(), (N, 1)), world_of(problem)
+    theta, arrays = np.tile(problem.model.initial(), (N, 1)), arrays_of(problem)
     for ask in (
         lambda: problem.value(theta),
         lambda: problem.gradient(theta),
         lambda: problem.model.total(theta[0], problem.data.X[:1], problem.data.y[:1]),
         lambda: problem.model.slope(theta[0], problem.data.X[:1], problem.data.y[:1]),
         lambda: problem.model.predict(theta[0], problem.data.X[:1]),
-        lambda: problem.model.gradients(world, theta[:1], np.arange(1), np.zeros((1, 1), int)),  # a minibatch of one
-        lambda: ct.simulate(problem, ct.DPSGD(ct.SGD(0.1)), rounds=1),
-        lambda: ct.simulate(problem, ct.DPSGD(ct.SGD(0.1)), wakes=N),
+        lambda: problem.model.gradients(arrays, theta[:1], np.arange(1), np.zeros((1, 1), int)),  # a minibatch of one
+        lambda: ct.simulate(problem, ct.gossip.DPSGD(ct.optim.SGD(0.1)), rounds=1),
+        lambda: ct.simulate(problem, ct.gossip.DPSGD(ct.optim.SGD(0.1)), wakes=N),
     ):
         with pytest.raises(MismatchError, match=r"BatchNorm.*one row.*GroupNorm.*two rows"):
             ask()
@@ -224,7 +224,7 @@ def test_normalisation_by_a_batch_of_one_row_is_refused(graph):
 
 def test_evaluations_ask_several_rows_of_a_module_that_normalises_by_the_batch(graph):
     data = examples(sizes=[7, 6, 12, 5, 5, 30])
-    one = ct.Torch(network(nn.BatchNorm1d(HIDDEN, track_running_stats=False), outputs=1), nn.MSELoss())
+    one = ct.models.Torch(network(nn.BatchNorm1d(HIDDEN, track_running_stats=False), outputs=1), nn.MSELoss())
     for model, name in ((by_the_batch(), "accuracy"), (one, "rmse")):
         problem = ct.Problem.differentiable(data, graph, model)
         theta, expected = model.initial(), []
@@ -256,11 +256,13 @@ def test_what_vmap_cannot_take_runs_in_a_loop(graph, caplog, make):
     torch.manual_seed(0)
     data, net = examples(), make().double()
     with caplog.at_level(logging.INFO, "coterie"):
-        problem = ct.Problem.differentiable(data, graph, ct.Torch(net, F.cross_entropy), coupling=0.0, confidence=None)
+        problem = ct.Problem.differentiable(
+            data, graph, ct.models.Torch(net, F.cross_entropy), coupling=0.0, confidence=None
+        )
         theta = np.tile(problem.model.initial(), (N, 1))
         values, gradient = problem.losses(theta), problem.gradient(theta)
         runs = [
-            ct.simulate(problem, ct.DPSGD(ct.SGD(0.1, steps=2, batch=4)), seed=1, **unit).theta
+            ct.simulate(problem, ct.gossip.DPSGD(ct.optim.SGD(0.1, steps=2, batch=4)), seed=1, **unit).theta
             for unit in ({"rounds": 3}, {"rounds": 3}, {"wakes": 12}, {"wakes": 12})
         ]
     net.eval()
@@ -280,7 +282,7 @@ def test_what_vmap_cannot_take_runs_in_a_loop(graph, caplog, make):
 def test_what_vmap_can_take_runs_in_no_loop(graph):
     images = nn.Sequential(nn.Unflatten(1, (1, P)), nn.Conv1d(1, 2, 3), nn.Flatten(), nn.Linear(2 * (P - 2), CLASSES))
     for net in (network(), network(nn.Dropout(0.5)), images):
-        problem = ct.Problem.differentiable(examples(), graph, ct.Torch(net, F.cross_entropy))
+        problem = ct.Problem.differentiable(examples(), graph, ct.models.Torch(net, F.cross_entropy))
         assert not problem.model._loops
 
 
@@ -298,7 +300,7 @@ def test_what_vmap_can_take_runs_in_no_loop(graph):
     ],
 )
 def test_losses_of_logits_are_known(loss, known):
-    assert ct.Torch(network(outputs=1), loss).logit is known
+    assert ct.models.Torch(network(outputs=1), loss).logit is known
 
 
 @pytest.mark.parametrize(
@@ -314,7 +316,7 @@ def test_losses_of_logits_are_known(loss, known):
     ],
 )
 def test_losses_are_asked_for_rows(loss, outputs):
-    data, model = examples(), ct.Torch(network(outputs=outputs), loss)
+    data, model = examples(), ct.models.Torch(network(outputs=outputs), loss)
     z, y = network(outputs=outputs)(torch.tensor(data.X)), torch.tensor(data.y)
     expected = (
         F.mse_loss(z[:, 0], y.double(), reduction="sum")
@@ -325,7 +327,7 @@ def test_losses_are_asked_for_rows(loss, outputs):
 
 
 def refused(net, loss=F.cross_entropy, data=None, **given):
-    return ct.Problem.differentiable(data or examples(), ct.graphs.ring(N), ct.Torch(net, loss, **given))
+    return ct.Problem.differentiable(data or examples(), ct.graphs.ring(N), ct.models.Torch(net, loss, **given))
 
 
 class Noisy(nn.Linear):
@@ -381,12 +383,12 @@ def test_exact_questions_are_refused(pair):
 
 
 def test_sparse_rows_and_copies(graph, theta):
-    data, model = examples(), ct.Torch(network(), F.cross_entropy)
+    data, model = examples(), ct.models.Torch(network(), F.cross_entropy)
     thin = ct.AgentData(sparse.csr_array(data.X), data.y, agents=data.owner, members=range(N))
     whole = ct.Problem.differentiable(data, graph, model).gradient(theta)
     assert_array_equal(ct.Problem.differentiable(thin, graph, copy.deepcopy(model)).gradient(theta), whole)
 
 
 def test_nothing_else_imports_torch():
-    code = "import sys, coterie as ct; ct.Torch; ct.Problem; ct.simulate; assert 'torch' not in sys.modules"
+    code = "import sys, coterie as ct; ct.models.Torch; ct.Problem; ct.simulate; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -12,4 +12,4 @@ import coterie as ct
 def test_a_missing_torch_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(ct.errors.MissingExtra, match=r'pip install "coterie\[torch\]"'):
-        ct.Torch(None, None)
+        ct.models.Torch(None, None)

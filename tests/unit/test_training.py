@@ -9,9 +9,9 @@ import pytest
 from numpy.testing import assert_allclose
 
 import coterie as ct
+from coterie.core.arrays import PERSONAL, SHARED, TIED, data_of, pick_rows, row
 from coterie.core.training import ALL, COMMON, DRAWN, OWN, PART, PULL, STEPS, new_job, train
-from coterie.core.world import PERSONAL, SHARED, TIED, data_of, pick_rows, row
-from coterie.engines.worlds import world_of
+from coterie.engines.arrays import arrays_of
 from coterie.problem.modelled import roles_of
 
 
@@ -22,7 +22,9 @@ def blobs(n=4, rows=12, p=5, classes=3, seed=0):
 
 
 def network(model=None, **roles):
-    return ct.Problem.differentiable(blobs(), ct.graphs.ring(4), model or ct.TwoLayer(5, 4, 3), ridge=0.02, **roles)
+    return ct.Problem.differentiable(
+        blobs(), ct.graphs.ring(4), model or ct.models.TwoLayer(5, 4, 3), ridge=0.02, **roles
+    )
 
 
 class Regression(NamedTuple):
@@ -41,11 +43,11 @@ def regression(seed=0):
 
 
 def trained(problem, local, change=lambda job: None, dice=None, theta=None):
-    world = world_of(problem, batch=local.batch)
+    arrays = arrays_of(problem, batch=local.batch)
     theta = np.zeros((problem.n, problem.p)) if theta is None else theta
     job = new_job(local, theta, center=True, correction=True)
     change(job)
-    train(local, data_of(world, 0), row(job, 0), np.zeros(local.steps) if dice is None else dice, np.zeros(problem.p))
+    train(local, data_of(arrays, 0), row(job, 0), np.zeros(local.steps) if dice is None else dice, np.zeros(problem.p))
     return job.theta[0]
 
 
@@ -54,16 +56,16 @@ def test_steps_of_gradient_descent_are_those_of_numpy():
     theta = np.zeros(3)
     for _ in range(7):
         theta = theta - 0.2 * X.T @ (X @ theta - y) / 8
-    assert_allclose(trained(problem, ct.SGD(0.2, steps=7)), theta, rtol=0, atol=1e-14)
+    assert_allclose(trained(problem, ct.optim.SGD(0.2, steps=7)), theta, rtol=0, atol=1e-14)
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize("local", [ct.SGD(0.1, steps=9, momentum=0.8), ct.Adam(0.05, steps=9)])
+@pytest.mark.parametrize("local", [ct.optim.SGD(0.1, steps=9, momentum=0.8), ct.optim.Adam(0.05, steps=9)])
 def test_optimisers_are_those_of_pytorch(local):
     torch = pytest.importorskip("torch")
     problem, X, y = regression()
     theta = torch.zeros(3, dtype=torch.float64, requires_grad=True)
-    if isinstance(local, ct.Adam):
+    if isinstance(local, ct.optim.Adam):
         optimiser = torch.optim.Adam([theta], lr=0.05)
     else:
         optimiser = torch.optim.SGD([theta], lr=0.1, momentum=0.8)
@@ -82,7 +84,7 @@ def test_a_pull_is_a_proximal_step_and_stable_however_strong():
         def change(job):
             job.plan[:, PULL], job.center[:] = pull, center
 
-        return trained(problem, ct.SGD(0.2, steps=400), change)
+        return trained(problem, ct.optim.SGD(0.2, steps=400), change)
 
     pull = 0.7
     exact = np.linalg.solve(X.T @ X / 8 + pull * np.eye(3), X.T @ y / 8 + pull * center)
@@ -98,10 +100,10 @@ def test_a_correction_is_added_to_every_gradient():
         job.correction[:] = shift
 
     exact = np.linalg.solve(X.T @ X / 8, X.T @ y / 8 - shift)
-    assert_allclose(trained(problem, ct.SGD(0.3, steps=3000), change), exact, rtol=0, atol=1e-9)
+    assert_allclose(trained(problem, ct.optim.SGD(0.3, steps=3000), change), exact, rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize("local", [ct.SGD(0.1, steps=3, momentum=0.5), ct.Adam(0.1, steps=3)])
+@pytest.mark.parametrize("local", [ct.optim.SGD(0.1, steps=3, momentum=0.5), ct.optim.Adam(0.1, steps=3)])
 def test_a_job_trains_the_parameters_that_it_says(local):
     problem = network(personal="head")
     start = np.tile(problem.model.initial(), (4, 1))
@@ -122,16 +124,16 @@ def test_only_parameters_of_the_role_are_drawn():
         def change(job, least=least):
             job.plan[:, PULL], job.plan[:, DRAWN], job.center[:] = 1e12, least, 7.0
 
-        found = trained(problem, ct.SGD(1e-3), change, theta=start)
+        found = trained(problem, ct.optim.SGD(1e-3), change, theta=start)
         assert np.array_equal(np.abs(found - 7.0) < 1e-6, roles >= least)
 
 
 def test_a_job_without_steps_says_the_loss():
     problem = network()
-    world, theta = world_of(problem), np.tile(problem.model.initial(), (4, 1))
-    job = new_job(ct.SGD(), theta)
+    arrays, theta = arrays_of(problem), np.tile(problem.model.initial(), (4, 1))
+    job = new_job(ct.optim.SGD(), theta)
     job.plan[:, STEPS] = 0
-    train(ct.SGD(), data_of(world, 2), row(job, 2), np.zeros(0), np.zeros(problem.p))
+    train(ct.optim.SGD(), data_of(arrays, 2), row(job, 2), np.zeros(0), np.zeros(problem.p))
     assert job.plan[2, -1] == pytest.approx(problem.losses(theta)[2], rel=1e-14)
     assert np.array_equal(job.theta, theta)
 
@@ -172,8 +174,8 @@ def test_minibatches_have_the_gradient_of_all_rows_in_the_mean():
     problem = regression().problem
     step = 1e-3
     grid = (np.arange(8000) + 0.5) / 8000
-    mean = np.mean([trained(problem, ct.SGD(step, batch=3), dice=np.array([die])) for die in grid], axis=0)
-    assert_allclose(mean / step, trained(problem, ct.SGD(step)) / step, rtol=0, atol=0.05)  # 5 sd
+    mean = np.mean([trained(problem, ct.optim.SGD(step, batch=3), dice=np.array([die])) for die in grid], axis=0)
+    assert_allclose(mean / step, trained(problem, ct.optim.SGD(step)) / step, rtol=0, atol=0.05)  # 5 sd
 
 
 @pytest.mark.parametrize("outputs", [1, 2, 4])
@@ -181,7 +183,7 @@ def test_a_network_has_the_gradient_of_its_losses(outputs):
     rng = np.random.default_rng(outputs)
     y = rng.normal(size=20) if outputs == 1 else rng.integers(0, outputs, 20)
     data = ct.AgentData(rng.normal(size=(20, 3)), y, agents=np.arange(20) % 2)
-    model = ct.TwoLayer(3, 4, outputs)
+    model = ct.models.TwoLayer(3, 4, outputs)
     problem = ct.Problem.differentiable(data, ct.graphs.ring(2), model, shared="body", tied="head", ridge=0.1)
     theta = rng.normal(size=(2, model.size))
     found, step = problem.gradient(theta), 1e-6
@@ -194,7 +196,7 @@ def test_a_network_has_the_gradient_of_its_losses(outputs):
 
 
 def test_roles_go_by_the_beginnings_of_names():
-    model = ct.TwoLayer(2, 1, 1)  # body: 0 to 2, head: 3 and 4
+    model = ct.models.TwoLayer(2, 1, 1)  # body: 0 to 2, head: 3 and 4
 
     def roles(personal=(), shared=(), tied=()):
         return roles_of(model, model.size, personal, shared, tied).tolist()
@@ -236,27 +238,27 @@ def test_exact_questions_are_refused_where_nobody_knows():
 
 def test_a_trace_tells_how_far_agents_are_from_sharing():
     problem = network(shared="body")
-    run = ct.simulate(problem, ct.DPSGD(ct.SGD(0.1)), rounds=3, every=1)
+    run = ct.simulate(problem, ct.gossip.DPSGD(ct.optim.SGD(0.1)), rounds=3, every=1)
     body = run.theta[:, problem.roles == SHARED]
     assert run.trace.disagreement.iloc[0] == 0.0
     assert run.trace.disagreement.iloc[-1] == pytest.approx(body.var(axis=0).sum(), rel=1e-12)
-    assert "disagreement" not in ct.simulate(network(), ct.DPSGD(), rounds=1).trace
+    assert "disagreement" not in ct.simulate(network(), ct.gossip.DPSGD(), rounds=1).trace
 
 
 @pytest.mark.parametrize(
     ("make", "what"),
     [
-        (lambda: ct.SGD(0.0), "rate = 0.0: expected a positive finite number"),
-        (lambda: ct.SGD(0.1, steps=0), "steps = 0: expected an integer >= 1"),
-        (lambda: ct.SGD(0.1, batch=2.5), "batch = 2.5: expected an integer >= 0"),
-        (lambda: ct.SGD(0.1, momentum=1.0), r"momentum = 1.0: expected a number in \[0, 1\)"),
-        (lambda: ct.Adam(float("nan")), "rate = nan: expected a positive finite number"),
-        (lambda: ct.TwoLayer(4, 3.0, 2), "hidden = 3.0: expected an integer >= 1"),
-        (lambda: ct.TwoLayer(0, 3, 2), "inputs = 0: expected an integer >= 1"),
-        (lambda: ct.TwoLayer(4, True, 2), "hidden = True: expected an integer >= 1"),
+        (lambda: ct.optim.SGD(0.0), "rate = 0.0: expected a positive finite number"),
+        (lambda: ct.optim.SGD(0.1, steps=0), "steps = 0: expected an integer >= 1"),
+        (lambda: ct.optim.SGD(0.1, batch=2.5), "batch = 2.5: expected an integer >= 0"),
+        (lambda: ct.optim.SGD(0.1, momentum=1.0), r"momentum = 1.0: expected a number in \[0, 1\)"),
+        (lambda: ct.optim.Adam(float("nan")), "rate = nan: expected a positive finite number"),
+        (lambda: ct.models.TwoLayer(4, 3.0, 2), "hidden = 3.0: expected an integer >= 1"),
+        (lambda: ct.models.TwoLayer(0, 3, 2), "inputs = 0: expected an integer >= 1"),
+        (lambda: ct.models.TwoLayer(4, True, 2), "hidden = True: expected an integer >= 1"),
         (lambda: network(model=object()), "is not a model: it has no size"),
-        (lambda: network(model=ct.TwoLayer(9, 2, 3)), "takes 9 features, and the data has 5"),
-        (lambda: network(model=ct.TwoLayer(5, 2, 2)), "label 2"),
+        (lambda: network(model=ct.models.TwoLayer(9, 2, 3)), "takes 9 features, and the data has 5"),
+        (lambda: network(model=ct.models.TwoLayer(5, 2, 2)), "label 2"),
     ],
 )
 def test_what_makes_no_sense_is_refused(make, what):
@@ -277,11 +279,11 @@ def test_a_run_does_not_go_on_with_another_model():
     data = ct.AgentData(rng.normal(size=(12, 3)), rng.normal(size=12), agents=np.arange(12) % 3)
 
     def problem(value):
-        return ct.Problem.differentiable(data, ct.graphs.ring(3), ct.Function(3, value, slope))
+        return ct.Problem.differentiable(data, ct.graphs.ring(3), ct.models.Function(3, value, slope))
 
-    run = ct.simulate(problem(half), ct.DPSGD(), rounds=2)
-    more = ct.simulate(problem(half), ct.DPSGD(), rounds=2, start=run)
-    other = ct.simulate(problem(lambda theta, X, y: 2.0 * half(theta, X, y)), ct.DPSGD(), rounds=2, start=run)
+    run = ct.simulate(problem(half), ct.gossip.DPSGD(), rounds=2)
+    more = ct.simulate(problem(half), ct.gossip.DPSGD(), rounds=2, start=run)
+    other = ct.simulate(problem(lambda theta, X, y: 2.0 * half(theta, X, y)), ct.gossip.DPSGD(), rounds=2, start=run)
     assert more.wakes == 12
     assert not more.notes
     assert other.wakes == 6

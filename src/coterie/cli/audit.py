@@ -1,4 +1,4 @@
-"""``coterie audit``: attack a private method's letters."""
+"""``coterie audit``: attack a private method's messages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 from ..privacy import Private
-from ..privacy import audit as audit_letters
+from ..privacy import audit as audit_messages
 from .console import AUDIT_FAILED, AsJson, Seed, bar, columns, show
 
 
@@ -33,11 +33,11 @@ def audit(
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Attack a private method's letters, and see whether they tell more than they may."""
+    """Attack a private method's messages, and see whether they tell more than they may."""
     noise = None if mechanism is None else mechanism.value
     private = Private(method, epsilon, delta, noise, clip, wakes_per_agent)
     with bar("auditing", as_json) as progress:
-        result = audit_letters(private, features=features, runs=runs, seed=seed, progress=progress)
+        result = audit_messages(private, features=features, runs=runs, seed=seed, progress=progress)
     heads = columns("scenario", right=("trials", "epsilon seen", "epsilon claimed"))
     table = Table(*heads, "the promise", title=repr(result))
     for name, lines in result.table.groupby("scenario", sort=False):

@@ -27,7 +27,7 @@ from .._files import plain as plain
 from .._progress import progress_bar
 from ..errors import CoterieError, DataError, RemovedError
 
-#: Something given to a command, a file, a column or a number, is not what it must be; an audit failed; the steward has
+#: Something given to a command, a file, a column or a number, is not what it must be; an audit failed; the admin has
 #: removed the peer; and what was asked for cannot be done now, and may be later: a full disk, a port that is taken.
 BAD_INPUT, AUDIT_FAILED, REMOVED, NOT_NOW = 3, 4, 5, 6
 #: 1 is something unforeseen: please report it. ``peer check`` speaks the language of monitoring: 1 and 2 are how bad it
@@ -89,7 +89,7 @@ def columns(*left: str, right: Iterable[str] = (), **how: Any) -> list[Column]:
 
 @contextmanager
 def bar(text: str, quiet: bool, known: bool = True, unit: str = "rounds") -> Iterator[Any]:
-    """The progress bar of a command: :func:`coterie.progress_bar`, on standard error."""
+    """The progress bar of a command: :func:`coterie.observers.progress_bar`, on standard error."""
     try:
         with progress_bar(text, known, unit, talk, quiet) as update:
             yield update

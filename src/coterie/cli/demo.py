@@ -195,7 +195,9 @@ def _exchange_models(agents: int, features: int, seed: int, output: Path, as_jso
         "gains.png": plots.gains(task.train.sizes, *scores, title=f"Alone, and {found}"),
         "convergence.png": plots.convergence(runs[similar], optimum),
         "weights.png": plots.weights(task.graph, learned.graph, order=order, titles=["Truly similar", "Found"]),
-        "ties.png": plots.ties(learned.graph, *sizes_and_colours, title="Who found whom: size is data, colour is loss"),
+        "edges.png": plots.edges(
+            learned.graph, *sizes_and_colours, title="Who found whom: size is data, colour is loss"
+        ),
     }
     show({"models": rows, "figures": write_figures(figures, output)}, table, as_json)
     if not as_json:

@@ -1,4 +1,4 @@
-"""``coterie group``: a group of peers as its steward sees it, and joining one."""
+"""``coterie group``: a group of peers as its admin sees it, and joining one."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from typer.main import get_command
 from ..errors import DataError, IdentityError, ParameterError
 from .console import AsJson, columns, show
 
-group = typer.Typer(no_args_is_help=True, help="A group of peers, as its steward sees it; and joining one.")
+group = typer.Typer(no_args_is_help=True, help="A group of peers, as its admin sees it; and joining one.")
 
 Folder = Annotated[Path, typer.Argument(help="The peer's folder.")]
-GroupFolder = Annotated[Path, typer.Argument(help="The group's folder, which is the steward's.")]
-steward = typer.Typer(no_args_is_help=True, help="A second steward, or one who takes over.")
-group.add_typer(steward, name="steward")
+GroupFolder = Annotated[Path, typer.Argument(help="The group's folder, which is the admin's.")]
+admin = typer.Typer(no_args_is_help=True, help="A second admin, or one who takes over.")
+group.add_typer(admin, name="admin")
 
 
 def brings_model(charter: Any) -> bool:
@@ -81,7 +81,7 @@ def _with_options(command: Callable[..., None]) -> Callable[..., None]:
 
 @group.command("create", cls=_Create)
 def create_group() -> None:
-    """Found a group: a certificate authority, a steward's key, and a charter of public numbers."""
+    """Found a group: a certificate authority, an admin's key, and a charter of public numbers."""
 
 
 def _create(folder: GroupFolder, as_json: AsJson = False, **given: Any) -> None:
@@ -103,7 +103,7 @@ def _create(folder: GroupFolder, as_json: AsJson = False, **given: Any) -> None:
         )
     text = (
         f"group {folder}: run {charter.run}\n{public}"
-        f"Keep {folder} to yourself: its keys are the steward's. Members begin with\n"
+        f"Keep {folder} to yourself: its keys are the admin's. Members begin with\n"
         "  coterie peer init FOLDER --name NAME --listen HOST:PORT\nand send you the request that it writes."
     )
     show({"run": charter.run, "folder": str(folder)}, text, as_json)
@@ -130,8 +130,8 @@ def propose_scale(
 def invite_member(
     folder: GroupFolder,
     request: Annotated[Path, typer.Argument(help="What `coterie peer init` wrote.")],
-    tie: Annotated[list[str] | None, typer.Option(help="A neighbour, NAME or NAME:WEIGHT; repeat it.")] = None,
-    relay: Annotated[bool, typer.Option("--relay", help="It only passes letters on.")] = False,
+    edge: Annotated[list[str] | None, typer.Option(help="A neighbour, NAME or NAME:WEIGHT; repeat it.")] = None,
+    relay: Annotated[bool, typer.Option("--relay", help="It only passes messages on.")] = False,
     replace: Annotated[
         bool, typer.Option("--replace", help="It takes the place of a member that lost its key.")
     ] = False,
@@ -141,7 +141,7 @@ def invite_member(
     """Take a peer into the group: sign its certificate, and write its invitation, in which there is no secret."""
     from ..peers.group.groups import invite
 
-    path = invite(folder, request, ties=ties_of(tie), relay=relay, replace=replace, to=output)
+    path = invite(folder, request, edges=edges_of(edge), relay=relay, replace=replace, to=output)
     text = f"invitation: {path}\nThe peer runs: coterie group join FOLDER {path.name}"
     show({"invitation": str(path)}, text, as_json)
 
@@ -149,8 +149,8 @@ def invite_member(
 @group.command("join")
 def join_group(
     folder: Folder,
-    invitation: Annotated[Path, typer.Argument(help="What the steward sent.")],
-    run_id: Annotated[str | None, typer.Option("--run", help="The run's id, as you heard it from the steward.")] = None,
+    invitation: Annotated[Path, typer.Argument(help="What the admin sent.")],
+    run_id: Annotated[str | None, typer.Option("--run", help="The run's id, as you heard it from the admin.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Join a group with an invitation. Joining again takes over a newer certificate or list of members."""
@@ -187,19 +187,19 @@ def _column(charter: Any, feature: int) -> str:
     return f"{name} ({', '.join(levels if reference is None else [reference, *levels])})"
 
 
-@group.command("tie")
-def tie_members(
+@group.command("edge")
+def edge_members(
     folder: GroupFolder,
     one: Annotated[str, typer.Argument(help="A member.")],
     other: Annotated[str, typer.Argument(help="Another.")],
-    weight: Annotated[float, typer.Option(help="0 for no tie.")] = 1.0,
+    weight: Annotated[float, typer.Option(help="0 for no edge.")] = 1.0,
     as_json: AsJson = False,
 ) -> None:
-    """Tie two members, in the next version of the list of members."""
-    from ..peers.group.groups import tie
+    """Edge two members, in the next version of the list of members."""
+    from ..peers.group.groups import edge
 
-    roster = tie(folder, one, other, weight)
-    show({"version": roster.version, "ties": roster.ties}, _bring(folder, roster), as_json)
+    roster = edge(folder, one, other, weight)
+    show({"version": roster.version, "edges": roster.edges}, _bring(folder, roster), as_json)
 
 
 @group.command("remove")
@@ -223,7 +223,7 @@ def revoke_certificate(
     folder: GroupFolder,
     name: Annotated[str, typer.Argument(help="A member or a relay.")],
     serial: Annotated[
-        str | None, typer.Option(help="Of one certificate, in hex; for one that another steward has signed.")
+        str | None, typer.Option(help="Of one certificate, in hex; for one that another admin has signed.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -248,17 +248,17 @@ def request_again(
     from ..peers.group.groups import request
 
     path = request(folder, new_tls_key=new_tls_key)
-    text = f"request: {path}\nSend it to the steward, who runs: coterie group invite GROUP {path.name}"
+    text = f"request: {path}\nSend it to the admin, who runs: coterie group invite GROUP {path.name}"
     show({"request": str(path)}, text, as_json)
 
 
 @group.command("update")
 def update_group(
     folder: GroupFolder,
-    roster: Annotated[Path, typer.Argument(help="The file roster of a peer, or of another steward.")],
+    roster: Annotated[Path, typer.Argument(help="The file roster of a peer, or of another admin.")],
     as_json: AsJson = False,
 ) -> None:
-    """Go on from the list that members hold: after a backup was put back, or when another steward has signed."""
+    """Go on from the list that members hold: after a backup was put back, or when another admin has signed."""
     from ..peers.group.groups import update
 
     new, healed, lost = update(folder, roster)
@@ -298,7 +298,7 @@ def renew_certificates(
     if not any(done):
         lines = [f"renewed: none, as no certificate ends within {within:g} days, or a new one would hardly last longer"]
     if done.renewed:
-        lines.append(f"Bring them to any one peer: coterie peer update FOLDER {folder / 'bulletins'}")
+        lines.append(f"Bring them to any one peer: coterie peer update FOLDER {folder / 'announcements'}")
     told = {"renewed": done.renewed, "unknown": done.unknown, "capped": done.capped, "revoked": done.revoked}
     show(told, "\n".join(lines), as_json)
 
@@ -312,7 +312,7 @@ def amend_charter(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Propose another charter to the members: a new run, with the same members, keys and ties."""
+    """Propose another charter to the members: a new run, with the same members, keys and edges."""
     from ..peers.group.amendments import amend, changes_of, differences, in_words
     from ..peers.group.charter import charter_in
 
@@ -325,7 +325,7 @@ def amend_charter(
 def _propose(folder: Path) -> str:
     """What is to be done with an amended charter."""
     return (
-        f"Bring it to any one peer: coterie peer update FOLDER {folder / 'bulletins'}\n"
+        f"Bring it to any one peer: coterie peer update FOLDER {folder / 'announcements'}\n"
         "Each member that wants it runs: coterie peer accept FOLDER"
     )
 
@@ -334,11 +334,11 @@ def _propose(folder: Path) -> str:
 def show_group(
     folder: GroupFolder,
     other: Annotated[
-        Path | None, typer.Argument(help="A list to compare with: of a peer, of another steward, or the file fork.")
+        Path | None, typer.Argument(help="A list to compare with: of a peer, of another admin, or the file fork.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Members, ties and public numbers of a group; of a peer's folder, too. Says whether two lists go together."""
+    """Members, edges and public numbers of a group; of a peer's folder, too. Says whether two lists go together."""
     from .._files import read_bounded
     from ..peers.group.charter import read_charter
     from ..peers.group.roster import compared, described, lists_in, read_fork, read_roster, signers, told
@@ -357,8 +357,8 @@ def show_group(
         table.add_row(relay_.name, "relay", relay_.endpoint, "")
     found: dict[str, Any] = {"run": charter.run, "version": roster.version, "members": list(names.values())}
     keys = sorted(key.hex() for key in signers(charter, roster, version=roster.version + 1))
-    found |= {"ties": roster.ties, "hash": roster.digest.hex(), "stewards": keys, "revoked": sorted(roster.revoked)}
-    lines = [] if len(keys) == 1 else [f"stewards: {', '.join(key[:8] for key in keys)}"]
+    found |= {"edges": roster.edges, "hash": roster.digest.hex(), "admins": keys, "revoked": sorted(roster.revoked)}
+    lines = [] if len(keys) == 1 else [f"admins: {', '.join(key[:8] for key in keys)}"]
     if roster.revoked:
         lines.append(f"revoked certificates: {len(roster.revoked)}")
     if (folder / "fork").exists():
@@ -371,73 +371,73 @@ def show_group(
     show(found, table, as_json)
 
 
-# -- stewards ---------------------------------------------------------------------------------------------------------
+# -- admins ---------------------------------------------------------------------------------------------------------
 
 
-@steward.command("init")
-def init_steward(
-    folder: Annotated[Path, typer.Argument(help="A new folder, which is to be this steward's.")],
+@admin.command("init")
+def init_admin(
+    folder: Annotated[Path, typer.Argument(help="A new folder, which is to be this admin's.")],
     as_json: AsJson = False,
 ) -> None:
-    """On the machine of the second steward: keys, which never leave this folder, and a request for the first one."""
-    from ..peers.group.stewards import ask_as_steward
+    """On the machine of the second admin: keys, which never leave this folder, and a request for the first one."""
+    from ..peers.group.admins import ask_as_admin
 
-    path = ask_as_steward(folder)
-    text = f"request: {path}\nSend it to the steward, who runs: coterie group steward add GROUP {path.name}\n"
-    text += f"and then, with what comes back: coterie group steward accept {folder} steward.mandate"
+    path = ask_as_admin(folder)
+    text = f"request: {path}\nSend it to the admin, who runs: coterie group admin add GROUP {path.name}\n"
+    text += f"and then, with what comes back: coterie group admin accept {folder} admin.delegation"
     show({"request": str(path)}, text, as_json)
 
 
-@steward.command("add")
-def add_steward(
+@admin.command("add")
+def add_admin(
     folder: GroupFolder,
-    request: Annotated[Path, typer.Argument(help="What `coterie group steward init` wrote.")],
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="The file for the second steward.")] = None,
+    request: Annotated[Path, typer.Argument(help="What `coterie group admin init` wrote.")],
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="The file for the second admin.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Let a second steward sign lists of members and certificates, too."""
-    from ..peers.group.stewards import appoint
+    """Let a second admin sign lists of members and certificates, too."""
+    from ..peers.group.admins import appoint
 
-    _show_mandate(folder, appoint(folder, request, to=output), as_json)
+    _show_delegation(folder, appoint(folder, request, to=output), as_json)
 
 
-@steward.command("hand-over")
+@admin.command("hand-over")
 def hand_over_group(
     folder: GroupFolder,
-    key: Annotated[str, typer.Argument(help="The other steward's request, or its key if it is one already.")],
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="The file for the new steward.")] = None,
+    key: Annotated[str, typer.Argument(help="The other admin's request, or its key if it is one already.")],
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="The file for the new admin.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Let another steward sign in place of this one, whose key signs nothing from then on."""
-    from ..peers.group.stewards import appoint, hand_over
+    """Let another admin sign in place of this one, whose key signs nothing from then on."""
+    from ..peers.group.admins import appoint, hand_over
 
     if Path(key).is_file():
-        _show_mandate(folder, appoint(folder, key, retire=True, to=output), as_json)
+        _show_delegation(folder, appoint(folder, key, retire=True, to=output), as_json)
         return
     roster = hand_over(folder, key)
-    text = f"{_bring(folder, roster)}\nand to the other steward: coterie group update GROUP {folder / 'roster'}"
+    text = f"{_bring(folder, roster)}\nand to the other admin: coterie group update GROUP {folder / 'roster'}"
     show({"version": roster.version}, text, as_json)
 
 
-def _show_mandate(folder: Path, path: Path, as_json: bool) -> None:
-    text = f"mandate: {path}\nThe other steward runs: coterie group steward accept FOLDER {path.name}\n"
+def _show_delegation(folder: Path, path: Path, as_json: bool) -> None:
+    text = f"delegation: {path}\nThe other admin runs: coterie group admin accept FOLDER {path.name}\n"
     text += f"Bring the new list of members to any one peer: coterie peer update FOLDER {folder / 'roster'}"
-    show({"mandate": str(path)}, text, as_json)
+    show({"delegation": str(path)}, text, as_json)
 
 
-@steward.command("accept")
-def accept_stewardship(
-    folder: Annotated[Path, typer.Argument(help="The folder that `coterie group steward init` made.")],
-    mandate: Annotated[Path, typer.Argument(help="What the first steward sent.")],
-    run_id: Annotated[str | None, typer.Option("--run", help="The run's id, as you heard it from the steward.")] = None,
+@admin.command("accept")
+def accept_administration(
+    folder: Annotated[Path, typer.Argument(help="The folder that `coterie group admin init` made.")],
+    delegation: Annotated[Path, typer.Argument(help="What the first admin sent.")],
+    run_id: Annotated[str | None, typer.Option("--run", help="The run's id, as you heard it from the admin.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Become a steward: the folder is a group's from then on, for all commands of a steward."""
-    from ..peers.group.stewards import take_office
+    """Become an admin: the folder is a group's from then on, for all commands of an admin."""
+    from ..peers.group.admins import take_office
 
-    roster = take_office(folder, mandate, run_id)
-    text = f"steward of run {roster.run}; members: {len(roster.members)}; list of members, version {roster.version}\n"
-    text += f"Before you sign, take over what other stewards have signed: coterie group update {folder} LIST"
+    roster = take_office(folder, delegation, run_id)
+    text = f"admin of run {roster.run}; members: {len(roster.members)}; list of members, version {roster.version}\n"
+    text += f"Before you sign, take over what other admins have signed: coterie group update {folder} LIST"
     show({"run": roster.run, "version": roster.version}, text, as_json)
 
 
@@ -449,16 +449,16 @@ def _given(**options: Any) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
-def ties_of(given: list[str] | None) -> dict[str, float]:
+def edges_of(given: list[str] | None) -> dict[str, float]:
     """Weights by name, of what was given as NAME or NAME:WEIGHT."""
-    ties = {}
+    edges = {}
     for one in given or ():
         name, _, weight = one.partition(":")
         try:
-            ties[name] = float(weight) if weight else 1.0
+            edges[name] = float(weight) if weight else 1.0
         except ValueError:
-            raise ParameterError(f"--tie {one}: must be NAME or NAME:WEIGHT") from None
-    return ties
+            raise ParameterError(f"--edge {one}: must be NAME or NAME:WEIGHT") from None
+    return edges
 
 
-__all__ = ["Folder", "group", "ties_of"]
+__all__ = ["Folder", "edges_of", "group"]

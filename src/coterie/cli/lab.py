@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 #: More peers than this are too many for one machine.
 MAX_PEERS = 500
-#: Wakes in a second that a processor can do, with ten ties or so.
+#: Wakes in a second that a processor can do, with ten edges or so.
 WAKES = 50.0
 #: Seconds between two lines where there is no terminal.
 LINE = 10.0
@@ -47,8 +47,8 @@ def lab_command(
     ] = None,
     agent: Annotated[str | None, typer.Option(help="With --data: the column that says whose row it is.")] = None,
     target: Annotated[str | None, typer.Option(help="With --data: the column to predict.")] = None,
-    ties: Annotated[
-        Path | None, typer.Option(help="With --data: a table of ties with columns agent, peer, weight.")
+    edges: Annotated[
+        Path | None, typer.Option(help="With --data: a table of edges with columns agent, peer, weight.")
     ] = None,
     neighbours: Annotated[int, typer.Option(help="Nearest peers that a peer is tied to.", min=1)] = 10,
     method: Annotated[str, typer.Option(help="cd, propagation, admm, djam or boosting.")] = "cd",
@@ -85,8 +85,8 @@ def lab_command(
     if who:
         raise ParameterError(f"{' '.join(who)}: only {', '.join(ACTIONS[:5])} are done to some of the peers")
     n = _count(action, data)
-    if data is None and (agent is not None or target is not None or ties is not None):
-        raise ParameterError("--agent, --target and --ties go with --data")
+    if data is None and (agent is not None or target is not None or edges is not None):
+        raise ParameterError("--agent, --target and --edges go with --data")
     if data is not None and (agent is None or target is None):
         raise ParameterError("--data needs --agent and --target, the columns that say whose row it is, and what")
     from ..core.methods import METHODS
@@ -102,7 +102,7 @@ def lab_command(
     check_folder(folder)
     with until_signal(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as stop:
         if data is not None:
-            task = from_table(data, agent or "", target or "", n, ties, neighbours)
+            task = from_table(data, agent or "", target or "", n, edges, neighbours)
         else:
             task = synthetic(n or 0, features, seed, neighbours)
         rate = min(RATE, WAKES * (os.cpu_count() or 1) / len(task.frames)) if rate is None else rate
@@ -175,7 +175,7 @@ def _act(action: str, who: Sequence[str], folder: Path, as_json: bool) -> None:
         if who:
             raise ParameterError(f"heal {' '.join(who)}: it connects all peers again, so name none of them")
         processes.partition(folders, [])
-        show({"healed": len(folders)}, "letters go everywhere again", as_json)
+        show({"healed": len(folders)}, "messages go everywhere again", as_json)
         return
     some = _numbers(action, who, len(folders))
     if action == "partition":
@@ -228,14 +228,14 @@ def table_of(report: dict[str, Any], limit: float | None = None) -> Table:
     elif report["gap"] is not None:
         parts.append(f"gap {report['gap']:.1e}")
     elif report.get("apart"):
-        parts.append("ends of ties do not agree yet")
+        parts.append("ends of edges do not agree yet")
     numbers = ("wakes", "in", "out", "refused", "score", "alone", "releases" if private else "distance")
     table = Table(*columns("peer", "state", right=numbers, no_wrap=True), title="; ".join(parts))
     colours = {"up": "green", "paused": "yellow", "cut off": "magenta", "killed": "red", "failed": "bold red"}
     for row in peers:
         name = row["name"] if row["name"] == f"p{row['agent']}" else f"{row['name']} {row['agent']}"
         state = row["state"]
-        cells = [f"{row[key]:,}" if key in row else "" for key in ("wakes", "letters_in", "letters_out", "refused")]
+        cells = [f"{row[key]:,}" if key in row else "" for key in ("wakes", "messages_in", "messages_out", "refused")]
         cells += [f"{row[key]:.3f}" if row.get(key) is not None else "" for key in ("score", "score_alone")]
         if private:
             made, left = row.get("releases"), row.get("releases_left")
@@ -274,7 +274,7 @@ def _conclusion(report: dict[str, Any]) -> Table:
         table.caption = "score: on rows of the peer's own. Private peers do not come to the optimum"
     elif report["gap"] is None:
         table.caption = "not compared with the optimum: " + (
-            "ends of ties do not agree" if report.get("apart") else "some peers have no model"
+            "ends of edges do not agree" if report.get("apart") else "some peers have no model"
         )
     else:
         sign = "<=" if report["reached"] else ">"

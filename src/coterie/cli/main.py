@@ -41,13 +41,13 @@ COMMANDS = {
         "What a model found: who gains, which features differ, who is an outlier, what was chosen and why.",
     ),
     "audit": Later(
-        "audit", "audit", "Attack a private method's letters, and see whether they tell more than they may."
+        "audit", "audit", "Attack a private method's messages, and see whether they tell more than they may."
     ),
     "data": Later("data", "app", "Real datasets: what there is, whether it is whole, and how to get it."),
-    "group": Later("peers", "group", "A group of peers, as its steward sees it; and joining one."),
+    "group": Later("peers", "group", "A group of peers, as its admin sees it; and joining one."),
     "peer": Later("peers", "peer", "One real agent on this machine."),
     "relay": Later(
-        "peers", "run_relay", "Pass letters on between peers that cannot reach each other. It cannot read them."
+        "peers", "run_relay", "Pass messages on between peers that cannot reach each other. It cannot read them."
     ),
     "watch": Later(
         "watch",

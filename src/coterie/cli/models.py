@@ -29,7 +29,7 @@ from ..estimators.gains import compared
 from ..estimators.page import check_path
 from ..estimators.storage import load, save
 from ..estimators.tuning import tune as cross_validate
-from ..graphs.builders import read_ties
+from ..graphs.builders import read_edges
 from ..problem.baselines import BASELINES
 from .console import AsJson, Seed, bar, check_writable, show, talk, waiting, warnings_said, write_figures, writing
 
@@ -97,11 +97,11 @@ def fit(
     graph: Annotated[
         str | None,
         typer.Option(
-            help="auto (pooling only), knn, learn, or a csv file of ties with columns agent, peer, weight. "
+            help="auto (pooling only), knn, learn, or a csv file of edges with columns agent, peer, weight. "
             "Default: none for pooling, else learn."
         ),
     ] = None,
-    n_neighbors: Annotated[int | None, _option("Ties of each agent, for knn.", "n_neighbors", min=1)] = None,
+    n_neighbors: Annotated[int | None, _option("Edges of each agent, for knn.", "n_neighbors", min=1)] = None,
     loss: Annotated[
         str | None,
         typer.Option(
@@ -112,7 +112,7 @@ def fit(
     coupling: Annotated[
         float | None, _option("Over a graph: agreement with neighbours, more is more.", "coupling")
     ] = None,
-    lam: Annotated[float | None, _option("For a learned graph: the larger, the more ties.", "lam")] = None,
+    lam: Annotated[float | None, _option("For a learned graph: the larger, the more edges.", "lam")] = None,
     beta: Annotated[float | None, _option("For boosting: how closely to fit.", "beta")] = None,
     base: Annotated[int | None, _option("For boosting: how many decision stumps.", "base", "--stumps", min=1)] = None,
     tune: Annotated[
@@ -148,7 +148,7 @@ def fit(
     if ridge is not None:
         settings["ridge"] = _ridge(ridge)
     if graph not in (None, "auto", "learn", "knn"):
-        settings["graph"] = read_ties(Path(str(graph)), agent_codes(ids)[1])
+        settings["graph"] = read_edges(Path(str(graph)), agent_codes(ids)[1])
     found: dict[str, Any] = {}
     with warnings_said():
         if tune or holdout > 0:
@@ -211,7 +211,7 @@ def _show_fit(result: dict[str, Any], output: Path, as_json: bool) -> None:
 
 def _told(model: Any) -> dict[str, Any]:
     """What a fit has to say of itself."""
-    told: dict[str, Any] = {} if model.graph_ is None else {"ties": model.graph_.n_edges}
+    told: dict[str, Any] = {} if model.graph_ is None else {"edges": model.graph_.n_edges}
     if model._models.runs:
         run, n = model._models.runs[0], len(model.agents_)
         cost = {"wakes_per_agent": run.wakes / n, "vectors": run.vectors, "bytes": run.bytes}

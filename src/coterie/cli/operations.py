@@ -122,14 +122,14 @@ def install_peer(
         raise DataError(f"{folder / 'peer.toml'}: data = {settings.data!r} is not a file: {data}")
     if data is None and not relay:
         note(f"{folder / 'peer.toml'} names no data, so the peer will have no rows")
-    steward = None if relay else settings.path(folder.resolve(), "steward")
-    if steward is not None and not steward.is_dir():
-        raise DataError(f"{folder / 'peer.toml'}: steward = {settings.steward!r} is not a folder: {steward}")
+    admin = None if relay else settings.path(folder.resolve(), "admin")
+    if admin is not None and not admin.is_dir():
+        raise DataError(f"{folder / 'peer.toml'}: admin = {settings.admin!r} is not a folder: {admin}")
     if user is not None and user != owner_of(folder):
         note(f"{folder} is not {user}'s, who could not read it: sudo chown -R {user} {folder}")
     if not output.is_dir():
         raise ParameterError(f"--output {output} is not a folder")
-    unit = unit_of(folder, joined.identity.name, user or owner_of(folder), data=data, steward=steward, relay=relay)
+    unit = unit_of(folder, joined.identity.name, user or owner_of(folder), data=data, admin=admin, relay=relay)
     path = write_atomic(output / f"coterie-{joined.identity.name}.service", unit.encode())
     commands = [f"sudo install -m 644 {path} /etc/systemd/system/", f"sudo systemctl enable --now {path.name}"]
     show(

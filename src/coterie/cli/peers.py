@@ -15,13 +15,13 @@ import typer
 
 from ..errors import CoterieError, IdentityError, ParameterError
 from .console import EXIT_CODES, NOT_NOW, AsJson, note, refuse, run, show, talk
-from .groups import Folder, brings_model, check_peer_folder, group, ties_of
+from .groups import Folder, brings_model, check_peer_folder, edges_of, group
 from .operations import audit_peer, check_peer, install_peer, mute_peer
 from .status import peer_status
 from .watch import watch
 
 #: Numbers in a peer's rows from which on it is worth the memory to compile its method; fewer if it solves its own
-#: problem at every letter.
+#: problem at every message.
 MANY, MANY_TO_SOLVE = 200_000, 5_000
 #: Methods that solve a problem of their own whenever they wake or hear something.
 HARD = ("admm", "djam", "gossip-pooling", "resilient-pooling")
@@ -62,14 +62,14 @@ def init_peer(
     listen: Annotated[
         str | None, typer.Option(help="HOST:PORT where others reach it. Without: it goes through a relay.")
     ] = None,
-    steward: Annotated[
+    admin: Annotated[
         Path | None, typer.Option("--group", help="The group's folder, if it is on this machine: joins at once.")
     ] = None,
-    tie: Annotated[list[str] | None, typer.Option(help="With --group: a neighbour, NAME or NAME:WEIGHT.")] = None,
+    edge: Annotated[list[str] | None, typer.Option(help="With --group: a neighbour, NAME or NAME:WEIGHT.")] = None,
     data: Annotated[Path | None, typer.Option(help="Its own rows, a csv or parquet file: noted in peer.toml.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make an identity: keys, which never leave this folder, and a request for the group's steward."""
+    """Make an identity: keys, which never leave this folder, and a request for the group's admin."""
     from ..peers.group.groups import enroll, request
     from ..peers.group.identity import Identity
     from ..peers.node.audit_log import FILE, AuditLog
@@ -77,8 +77,8 @@ def init_peer(
 
     name = name or folder.resolve().name
     settings = {} if data is None else {"data": os.path.abspath(data)}
-    if steward is not None:
-        joined = enroll(steward, folder, name, listen, ties=ties_of(tie))
+    if admin is not None:
+        joined = enroll(admin, folder, name, listen, edges=edges_of(edge))
         write_settings(folder, **settings)
         AuditLog(folder / FILE)("joined", run=joined.charter.run, name=name, roster=joined.roster.version)
         more = "" if data is not None else " --data YOUR.csv"
@@ -87,20 +87,20 @@ def init_peer(
         if data is not None and not data.exists():
             text += f"\nnote: there is no {data} yet"
         if not joined.roster.neighbours(joined.roster.by_name(name).address) and len(joined.roster.members) > 1:
-            text += f"\nnote: it has no neighbours yet: coterie group tie {steward} {name} OTHER"
+            text += f"\nnote: it has no neighbours yet: coterie group edge {admin} {name} OTHER"
         taken = [one.name for one in joined.roster.members if one.endpoint == listen]
         taken += [one.name for one in joined.roster.relays if one.endpoint == listen]
         if listen is not None and len(taken) > 1:
             text += f"\nnote: {' and '.join(taken)} are at {listen}, where only one of them can listen"
         show({"name": name, "run": joined.charter.run}, text, as_json)
         return
-    if tie:
-        raise ParameterError("--tie needs --group: ties are the steward's to make (coterie group invite --tie)")
+    if edge:
+        raise ParameterError("--edge needs --group: edges are the admin's to make (coterie group invite --edge)")
     Identity.make(folder, name, listen)
     write_settings(folder, **settings)
     path = request(folder)
     text = (
-        f"{name}: keys are in {folder}; request: {path}\nSend the request to the steward, who runs\n"
+        f"{name}: keys are in {folder}; request: {path}\nSend the request to the admin, who runs\n"
         f"  coterie group invite GROUP {path.name}\n"
         f"and then, with what comes back: coterie group join {folder} INVITATION"
     )
@@ -111,29 +111,29 @@ def init_peer(
 def update_peer(
     folder: Folder,
     source: Annotated[
-        Path, typer.Argument(help="A newer list of members, a bulletin, a folder of them, or the group's folder.")
+        Path, typer.Argument(help="A newer list of members, an announcement, a folder of them, or the group's folder.")
     ],
     as_json: AsJson = False,
 ) -> None:
-    """Take over what the steward has signed; a peer that runs notices, and tells the others."""
+    """Take over what the admin has signed; a peer that runs notices, and tells the others."""
     from ..peers.group.renewal import update
 
     roster, new = update(folder, source)
     told: dict[str, Any] = {"version": roster.version}
     text = f"list of members, version {roster.version}"
     if source.is_dir() or new:
-        told["bulletins"] = ["-".join(topic) for topic in new]
-        text += f"; new bulletins: {', '.join(told['bulletins']) or 'none'}"
+        told["announcements"] = ["-".join(topic) for topic in new]
+        text += f"; new announcements: {', '.join(told['announcements']) or 'none'}"
     show(told, text, as_json)
 
 
 @peer.command("accept")
 def accept_charter(
     folder: Folder,
-    run_id: Annotated[str | None, typer.Argument(metavar="RUN", help="The run's id, as the steward told it.")] = None,
+    run_id: Annotated[str | None, typer.Argument(metavar="RUN", help="The run's id, as the admin told it.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Go over to the charter that the steward proposes, with the keys and, where it fits, the model of before."""
+    """Go over to the charter that the admin proposes, with the keys and, where it fits, the model of before."""
     from ..peers.group.amendments import accept, in_words
 
     done = accept(folder, run_id)
@@ -171,7 +171,7 @@ def run_peer(
     compiled: Annotated[
         bool | None, typer.Option("--compiled/--plain", help="Default: compiled where there are many rows.")
     ] = None,
-    steward: Annotated[
+    admin: Annotated[
         Path | None, typer.Option(help="The group's folder: this peer brings what is new there to the others.")
     ] = None,
     model: Annotated[
@@ -210,11 +210,9 @@ def run_peer(
     os.environ["COTERIE_PLAIN"] = "0" if compiled else "1"
     from ..peers.node.launch import launch  # only now: what it imports is compiled or not
 
-    steward = steward or settings.path(folder, "steward")
+    admin = admin or settings.path(folder, "admin")
     with _perhaps_later():
-        launch(
-            folder, joined, content, settings=settings, wakes=wakes, lab=lab, feed=feed, steward=steward, model=model
-        )
+        launch(folder, joined, content, settings=settings, wakes=wakes, lab=lab, feed=feed, admin=admin, model=model)
 
 
 @contextmanager
@@ -240,17 +238,17 @@ def scale_of_peer(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write means and spreads of the columns, for a group over a graph: the steward runs group propose-scale."""
+    """Write means and spreads of the columns, for a group over a graph: the admin runs group propose-scale."""
     from ..peers.group.scales import write_scale
 
     path = write_scale(folder, data, bounds or [], epsilon, output)
-    show({"scale": str(path)}, f"{path}: send it to the steward, who runs coterie group propose-scale", as_json)
+    show({"scale": str(path)}, f"{path}: send it to the admin, who runs coterie group propose-scale", as_json)
 
 
 @peer.command("stop")
 def stop_peer(
     folder: Folder,
-    leave: Annotated[bool, typer.Option("--leave", help="For good: neighbours forget the tie.")] = False,
+    leave: Annotated[bool, typer.Option("--leave", help="For good: neighbours forget the edge.")] = False,
     wait: Annotated[float, typer.Option(help="Seconds to wait for its end.", min=0)] = 15.0,
     as_json: AsJson = False,
 ) -> None:
@@ -311,7 +309,7 @@ def predict(
 def run_relay(
     folder: Annotated[Path, typer.Argument(help="The folder of a peer that was invited with --relay.")],
 ) -> None:
-    """Pass letters on between peers that cannot reach each other. It cannot read them."""
+    """Pass messages on between peers that cannot reach each other. It cannot read them."""
     os.environ["COTERIE_PLAIN"] = "1"
     from ..peers.node.launch import launch_relay
 

@@ -14,7 +14,7 @@ from .groups import Folder, check_peer_folder
 
 
 def peer_status(folder: Folder, as_json: AsJson = False) -> None:
-    """How a peer is doing: ties, letters, refusals, score, budget."""
+    """How a peer is doing: edges, messages, refusals, score, budget."""
     from ..peers.node.checks import look
 
     seen = look(folder)
@@ -53,15 +53,15 @@ def _status_table(status: dict[str, Any]) -> Table:
     for name, text in _rows(status).items():
         if text:
             table.add_row(name, escape(text))
-    width = max((len(tie["name"]) for tie in status["ties"]), default=0)
-    for k, tie in enumerate(status["ties"]):
-        heard = "never heard" if tie["heard"] is None else f"heard {tie['heard']:.0f} s ago"
+    width = max((len(edge["name"]) for edge in status["edges"]), default=0)
+    for k, edge in enumerate(status["edges"]):
+        heard = "never heard" if edge["heard"] is None else f"heard {edge['heard']:.0f} s ago"
         known = status["running"] and not status["stale"]
-        here = f"  {'connected' if tie['alive'] else 'not connected'}, {heard}" if known else ""
-        moves = "" if tie.get("influence") is None else f"  moves it {tie['influence']:.0%}"
-        table.add_row("ties" if k == 0 else "", f"{tie['name']:{width}}  weight {tie['weight']:.3g}{here}{moves}")
-    if not status["ties"]:
-        table.add_row("ties", "none")
+        here = f"  {'connected' if edge['alive'] else 'not connected'}, {heard}" if known else ""
+        moves = "" if edge.get("influence") is None else f"  moves it {edge['influence']:.0%}"
+        table.add_row("edges" if k == 0 else "", f"{edge['name']:{width}}  weight {edge['weight']:.3g}{here}{moves}")
+    if not status["edges"]:
+        table.add_row("edges", "none")
     return table
 
 
@@ -74,7 +74,7 @@ def _rows(status: dict[str, Any]) -> dict[str, str | None]:
     rows: dict[str, str | None] = {
         "method": status["method"],
         "wakes": f"{status['wakes']:,} (start {status['starts']}, up {status['uptime']:.0f} s)",
-        "letters": f"{status['letters_in']:,} in, {status['letters_out']:,} out ({status['bytes_out'] / 1e6:.2f} MB)",
+        "messages": f"{status['messages_in']:,} in, {status['messages_out']:,} out ({status['bytes_out'] / 1e6:.2f} MB)",
         "refused": _counted(status["refused"]) or "none",
         kind: "no rows" if score is None else f"{score:.4g} together, {alone:.4g} alone, on {_judged_by(status)}",
     }
@@ -88,13 +88,13 @@ def _rows(status: dict[str, Any]) -> dict[str, str | None]:
         "served": _served(status) if status.get("served") else None,
         "certificate": f"until {expires[:10]}" if expires else None,
         "disk": status.get("status_error"),
-        "charter": proposal and f"the steward proposes {proposal['changes']}; accept with {proposal['accept']}",
-        "trouble": ", ".join(f"{count} {what}" for what, count in (status.get("trouble") or {}).items()),
+        "charter": proposal and f"the admin proposes {proposal['changes']}; accept with {proposal['accept']}",
+        "errors": ", ".join(f"{count} {what}" for what, count in (status.get("errors") or {}).items()),
     }
-    last, alarms = status.get("last_trouble"), status.get("alarms", {})
-    if rows["trouble"] and last and last not in alarms.values():
-        rows["trouble"] += f"; the last one: {last}"
-    return rows | alarms
+    last, alerts = status.get("last_error"), status.get("alerts", {})
+    if rows["errors"] and last and last not in alerts.values():
+        rows["errors"] += f"; the last one: {last}"
+    return rows | alerts
 
 
 def _counted(reasons: dict[str, int]) -> str:

@@ -16,7 +16,10 @@ from .console import talk, until_signal
 
 def watch(
     what: Annotated[
-        Path, typer.Argument(help="The folder of a peer or of a lab; or a recording of ct.Recorder, a .jsonl file.")
+        Path,
+        typer.Argument(
+            help="The folder of a peer or of a lab; or a recording of ct.observers.FileRecorder, a .jsonl file."
+        ),
     ],
     port: Annotated[int, typer.Option(help="On 127.0.0.1; 0 for any that is free.", min=0, max=65535)] = 0,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Only print the address.")] = False,

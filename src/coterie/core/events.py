@@ -1,4 +1,4 @@
-"""Event-driven simulation: letters take time, get lost, arrive twice or out of order, and agents go away and return.
+"""Event-driven simulation: messages take time, get lost, arrive twice or out of order, and agents go away and return.
 
 The rules of a method are those of the plain simulator; only the network is worse. Time is measured in mean intervals
 between two wakes of one agent.
@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .arrays import AUTHOR, HEAD, NEEDS_ROOM, REFUSED, TAIL, VACANT, Randomness, agent
 from .compile import inline, kernel
 from .loop import DUPLICATED, LOST, book, give, recipient, recipients, spent
-from .world import AUTHOR, HEAD, NEEDS_ROOM, REFUSED, TAIL, VACANT, Chance, agent
 
 
 class Channel(NamedTuple):
@@ -30,17 +30,17 @@ class Channel(NamedTuple):
 
 
 class EventQueue(NamedTuple):
-    """What is going to happen: a heap of moments, and the letters under way."""
+    """What is going to happen: a heap of moments, and the messages under way."""
 
     time: np.ndarray  # (events,) heap, by (time, turn)
     turn: np.ndarray  # (events,) order of creation: first come, first served at equal times
-    what: np.ndarray  # (events,) a letter's place among those under way, or ~agent for a wake
-    text: np.ndarray  # (letters, size)
-    length: np.ndarray  # (letters,)
-    sender: np.ndarray  # (letters,)
-    to: np.ndarray  # (letters,)
-    kind: np.ndarray  # (letters,)
-    free: np.ndarray  # (letters,) stack of free places
+    what: np.ndarray  # (events,) a message's place among those under way, or ~agent for a wake
+    text: np.ndarray  # (messages, size)
+    length: np.ndarray  # (messages,)
+    sender: np.ndarray  # (messages,)
+    to: np.ndarray  # (messages,)
+    kind: np.ndarray  # (messages,)
+    free: np.ndarray  # (messages,) stack of free places
     away: np.ndarray  # (n,) how many outages the agent is in
     counter: np.ndarray  # SIZE, FREE, TURN, MOMENT, BROADCASTS
     clock: np.ndarray  # (1,) now
@@ -49,31 +49,31 @@ class EventQueue(NamedTuple):
 SIZE, FREE, TURN, MOMENT, BROADCASTS = 0, 1, 2, 3, 4
 
 
-def new_queue(n, letters, size, broadcasts):
-    """An empty queue for n agents with room for some letters under way; an event makes so many broadcasts at most."""
+def new_queue(n, messages, size, broadcasts):
+    """An empty queue for n agents with room for some messages under way; an event makes so many broadcasts at most."""
     integers = lambda count: np.zeros(count, np.int64)  # noqa: E731
     return EventQueue(
-        np.zeros(n + letters),
-        integers(n + letters),
-        integers(n + letters),
-        np.zeros((letters, size)),
-        *[integers(letters) for _ in range(4)],
-        np.arange(letters)[::-1].copy(),
+        np.zeros(n + messages),
+        integers(n + messages),
+        integers(n + messages),
+        np.zeros((messages, size)),
+        *[integers(messages) for _ in range(4)],
+        np.arange(messages)[::-1].copy(),
         integers(n),
-        np.array([0, letters, 0, 0, broadcasts]),
+        np.array([0, messages, 0, 0, broadcasts]),
         np.zeros(1),
     )
 
 
 def grown(queue):
-    """The same queue with room for twice as many letters."""
-    letters = queue.to.shape[0]
-    bigger = new_queue(queue.away.shape[0], 2 * letters, queue.text.shape[1], 0)
+    """The same queue with room for twice as many messages."""
+    messages = queue.to.shape[0]
+    bigger = new_queue(queue.away.shape[0], 2 * messages, queue.text.shape[1], 0)
     for old, new in zip(queue, bigger, strict=True):
         new[: old.shape[0]] = old
     count = queue.counter[FREE]
-    bigger.free[count : count + letters] = np.arange(letters, 2 * letters)
-    bigger.counter[FREE] += letters
+    bigger.free[count : count + messages] = np.arange(messages, 2 * messages)
+    bigger.counter[FREE] += messages
     return bigger
 
 
@@ -123,15 +123,15 @@ def _next(queue):
 
 
 @inline
-def _dispatch(world, outbox, queue, channel, rng, account):
-    """Put the posted letters on their way, as many times as the network pleases."""
+def _dispatch(arrays, outbox, queue, channel, rng, account):
+    """Put the posted messages on their way, as many times as the network pleases."""
     for h in range(outbox.cursor[TAIL]):
-        a, b = recipients(world, outbox, h)
+        a, b = recipients(arrays, outbox, h)
         for e in range(a, b):
-            to = recipient(world, outbox.to[h], e)
+            to = recipient(arrays, outbox.to[h], e)
             if to == VACANT:
                 continue
-            if not 0 <= to < world.address.shape[0]:
+            if not 0 <= to < arrays.address.shape[0]:
                 outbox.cursor[REFUSED] += 1
                 continue
             book(account, outbox.kind[h], 1, outbox.length[h])
@@ -148,7 +148,7 @@ def _dispatch(world, outbox, queue, channel, rng, account):
                 for c in range(outbox.length[h]):
                     queue.text[slot, c] = outbox.text[h, c]
                 queue.length[slot], queue.kind[slot] = outbox.length[h], outbox.kind[h]
-                queue.sender[slot], queue.to[slot] = world.address[outbox.author[h]], to
+                queue.sender[slot], queue.to[slot] = arrays.address[outbox.author[h]], to
                 delay = 1.0 - channel.jitter + channel.jitter * rng.standard_exponential()
                 _plan(queue, queue.clock[0] + channel.latency * delay, slot)
     outbox.cursor[HEAD] = 0
@@ -156,10 +156,10 @@ def _dispatch(world, outbox, queue, channel, rng, account):
 
 
 @inline
-def _room(world, outbox, queue, k):
-    """Is there room for all that agent k could post in one event, each letter delivered twice?"""
-    ties = world.tie_start[k + 1] - world.tie_start[k]
-    return queue.counter[FREE] >= 2 * (outbox.to.shape[0] + queue.counter[BROADCASTS] * ties)
+def _room(arrays, outbox, queue, k):
+    """Is there room for all that agent k could post in one event, each message delivered twice?"""
+    edges = arrays.edge_start[k + 1] - arrays.edge_start[k]
+    return queue.counter[FREE] >= 2 * (outbox.to.shape[0] + queue.counter[BROADCASTS] * edges)
 
 
 @inline
@@ -181,23 +181,23 @@ def begin(queue, channel, rng):
 
 
 @kernel
-def meet(method, world, own, tie, outbox, queue, channel, rng, account, first):
-    """Agents from ``first`` on greet their neighbours. Returns the first that found no room for its letters."""
-    n = world.address.shape[0]
+def meet(method, arrays, own, edge, outbox, queue, channel, rng, account, first):
+    """Agents from ``first`` on greet their neighbours. Returns the first that found no room for its messages."""
+    n = arrays.address.shape[0]
     for k in range(first, n):
-        if not _room(world, outbox, queue, k):
+        if not _room(arrays, outbox, queue, k):
             return k
         if queue.away[k] == 0:
             outbox.cursor[AUTHOR] = k
-            data, me, ties = agent(world, own, tie, k)
-            method.greet(data, me, ties, outbox)
-            _dispatch(world, outbox, queue, channel, rng, account)
+            data, me, edges = agent(arrays, own, edge, k)
+            method.greet(data, me, edges, outbox)
+            _dispatch(arrays, outbox, queue, channel, rng, account)
     return n
 
 
 @kernel
-def run(method, world, own, tie, outbox, queue, channel, rng, account, budget, wakes, dice):
-    """Let time pass until ``wakes`` agents have woken, the budget is spent, or letters or ties find no room.
+def run(method, arrays, own, edge, outbox, queue, channel, rng, account, budget, wakes, dice):
+    """Let time pass until ``wakes`` agents have woken, the budget is spent, or messages or edges find no room.
 
     Returns how many woke.
     """
@@ -205,7 +205,7 @@ def run(method, world, own, tie, outbox, queue, channel, rng, account, budget, w
     while done < wakes and outbox.cursor[REFUSED] + outbox.cursor[NEEDS_ROOM] == 0 and not spent(account, budget):
         what = queue.what[0]
         k = ~what if what < 0 else queue.to[what]
-        if not _room(world, outbox, queue, k):
+        if not _room(arrays, outbox, queue, k):
             return done
         _next(queue)
         _come_and_go(queue, channel)
@@ -214,7 +214,7 @@ def run(method, world, own, tie, outbox, queue, channel, rng, account, budget, w
                 account[LOST] += 1
             else:
                 text = queue.text[what, : queue.length[what]]
-                give(method, world, own, tie, outbox, k, queue.sender[what], VACANT, queue.kind[what], text)
+                give(method, arrays, own, edge, outbox, k, queue.sender[what], VACANT, queue.kind[what], text)
             queue.free[queue.counter[FREE]] = what
             queue.counter[FREE] += 1
         else:
@@ -223,9 +223,9 @@ def run(method, world, own, tie, outbox, queue, channel, rng, account, budget, w
                 for d in range(dice.shape[0]):
                     dice[d] = rng.random()
                 outbox.cursor[AUTHOR] = k
-                data, me, ties = agent(world, own, tie, k)
-                method.wake(data, me, ties, Chance(dice, VACANT, queue.clock[0]), outbox)
+                data, me, edges = agent(arrays, own, edge, k)
+                method.wake(data, me, edges, Randomness(dice, VACANT, queue.clock[0]), outbox)
                 done += 1
             _plan(queue, queue.clock[0] + channel.interval[k] * rng.standard_exponential(), what)
-        _dispatch(world, outbox, queue, channel, rng, account)
+        _dispatch(arrays, outbox, queue, channel, rng, account)
     return done

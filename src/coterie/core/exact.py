@@ -1,4 +1,4 @@
-"""Loops of the exact solvers: losses of all rows, sums over ties, projections on balls."""
+"""Loops of the exact solvers: losses of all rows, sums over edges, projections on balls."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def pull_kernel(start, peer, weight, scale, first, theta, out):
         i = first + k
         mine, pull = theta[i], out[k]  # views: a loop over plain vectors is several times faster
         for e in range(start[i], start[i + 1]):
-            tie, theirs = scale * weight[e], theta[peer[e]]
+            edge, theirs = scale * weight[e], theta[peer[e]]
             for c in range(mine.shape[0]):
-                pull[c] += tie * (mine[c] - theirs[c])
+                pull[c] += edge * (mine[c] - theirs[c])
 
 
 @kernel

@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .arrays import VACANT, Randomness, choose, slot_of
 from .compile import kernel
-from .world import VACANT, Chance, choose, slot_of
 
 
-class Ties(NamedTuple):
+class Edges(NamedTuple):
     """As much of what an agent knows as it takes to choose a neighbour."""
 
     peer: np.ndarray
@@ -24,9 +24,9 @@ class Ties(NamedTuple):
 
 @kernel
 def stranger(order, peers, start, peer, first, last):
-    """The first of wakes ``first`` to ``last - 1`` whose agent is to talk to somebody it has no tie to; or ``last``.
+    """The first of wakes ``first`` to ``last - 1`` whose agent is to talk to somebody it has no edge to; or ``last``.
 
-    VACANT, for nobody, is right for an agent without ties.
+    VACANT, for nobody, is right for an agent without edges.
     """
     for t in range(first, last):
         a, b = start[order[t]], start[order[t] + 1]
@@ -41,8 +41,8 @@ def arrange(order, peers, dice, start, peer, choice, partner, floor, last, level
 
     Level l becomes ``place[first[l] : first[l + 1]]``, in the order of the schedule. ``last`` (n,) holds the last level
     of each agent, counted from ``floor``: what is not above it is of an earlier schedule. With ``partner``, a wake
-    touches its agent and the neighbour that it chooses; else its agent and, at their other ends, the agent's ties: two
-    agents with a common neighbour do not meet there, for each changes a tie of its own.
+    touches its agent and the neighbour that it chooses; else its agent and, at their other ends, the agent's edges: two
+    agents with a common neighbour do not meet there, for each changes an edge of its own.
     """
     depth = 0
     for t in range(order.shape[0]):
@@ -50,7 +50,7 @@ def arrange(order, peers, dice, start, peer, choice, partner, floor, last, level
         a, b = start[i], start[i + 1]
         top = max(floor, last[i])
         if partner:
-            slot = choose(Ties(peer[a:b], choice[a:b]), Chance(dice[t], peers[t], 0.0))
+            slot = choose(Edges(peer[a:b], choice[a:b]), Randomness(dice[t], peers[t], 0.0))
             if slot != VACANT:
                 j = peer[a + slot]
                 top = max(top, last[j])

@@ -1,6 +1,6 @@
 """``@method``: what a method is made of, every part of it and its default, in one place.
 
-A method is a :class:`typing.NamedTuple` of parameters whose class says what its letters hold, and has handlers that see
+A method is a :class:`typing.NamedTuple` of parameters whose class says what its messages hold, and has handlers that see
 one agent and nothing else. :class:`Method` lists what all methods have. What only some need to say stands in a few
 records, such as :class:`Promises`: a class states what it has to say by name, ``minimises = False``, whoever asks finds
 it in its record, ``method.promises.minimises``, and what nobody stated there has its default.
@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 
 from ..errors import DeclarationError
+from .arrays import VACANT, owners
 from .rules import NamedTuple as NamedTuple
 from .rules import rule
 from .training import train_and_publish
-from .world import VACANT, owners
 
 
 class Posterior(typing.NamedTuple):
@@ -43,41 +43,41 @@ class Traffic(typing.NamedTuple):
 
     #: Uniform numbers that a wake uses. Those of training come first: one for each minibatch.
     dice: int = 0
-    #: Letters that one event may post, replies to them included.
-    max_letters: int = 1
+    #: Messages that one event may post, replies to them included.
+    max_messages: int = 1
     #: How many of them may go to all neighbours. Default: all.
     broadcasts: int = 1
-    #: Whether a wake talks to one neighbour, the one that ``choose(data, chance)`` says.
+    #: Whether a wake talks to one neighbour, the one that ``choose(data, randomness)`` says.
     exchanges: bool = False
-    #: Whether all its letters are its model, to everyone, and receiving one does nothing but keep it, or not, in
-    #: ``ties.copy[letter.slot]``, whoever receives it; there is no other state of ties, and ``start`` asks for none.
-    #: Then a simulation in which no letter is late or lost stores it once, not once for each neighbour.
+    #: Whether all its messages are its model, to everyone, and receiving one does nothing but keep it, or not, in
+    #: ``edges.copy[message.slot]``, whoever receives it; there is no other state of edges, and ``start`` asks for none.
+    #: Then a simulation in which no message is late or lost stores it once, not once for each neighbour.
     publishes: bool = False
-    #: Which state a wake, with all letters that it causes, reads and changes, while no letter is late or lost:
-    #: ``"ties"``, the agent's own, and of its neighbours only that of their ties to it; or ``"partner"``, the agent's
-    #: own and that of the one neighbour that ``choose(data, chance)`` says. Wakes that do not meet run in parallel.
+    #: Which state a wake, with all messages that it causes, reads and changes, while no message is late or lost:
+    #: ``"edges"``, the agent's own, and of its neighbours only that of their edges to it; or ``"partner"``, the agent's
+    #: own and that of the one neighbour that ``choose(data, randomness)`` says. Wakes that do not meet run in parallel.
     #: None: nobody knows, and they run one after the other.
     footprint: str | None = None
-    #: Whether neighbours add up what it sends, so that a letter that is lost, doubled or overtaken is never made up
+    #: Whether neighbours add up what it sends, so that a message that is lost, doubled or overtaken is never made up
     #: for: then conditions in which that happens are refused.
     sums: bool = False
 
 
-class Ties(typing.NamedTuple):
-    """What it keeps of neighbours, and which ties it can have."""
+class Edges(typing.NamedTuple):
+    """What it keeps of neighbours, and which edges it can have."""
 
-    #: Whether ``ties.copy`` (ties, p) holds the last models received, and a wake, a round, and a letter where it
-    #: ``exchanges``, read nothing else of the neighbours: ``ct.Trimmed`` asks for it.
+    #: Whether ``edges.copy`` (edges, p) holds the last models received, and a wake, a round, and a message where it
+    #: ``exchanges``, read nothing else of the neighbours: ``ct.robust.Trimmed`` asks for it.
     copies: bool = False
-    #: Slots for new ties that an agent always has free; above 0, ties are learned.
+    #: Slots for new edges that an agent always has free; above 0, edges are learned.
     spare: int = 0
-    #: ``enlarge(world, tie)``: the state of ties with more room, of a method whose handlers ask for it by
+    #: ``enlarge(arrays, edge)``: the state of edges with more room, of a method whose handlers ask for it by
     #: ``outbox.cursor[NEEDS_ROOM] = 1``.
     enlarge: Callable[..., Any] | None = None
-    #: Whether an agent whose ties change greets all its neighbours, not only the new ones: it tells of all its ties.
+    #: Whether an agent whose edges change greets all its neighbours, not only the new ones: it tells of all its edges.
     greets_all: bool = False
-    #: Whether it runs on one-way ties, those of a ``ct.DirectedGraph``: its ties are to whom it sends, and a letter may
-    #: come from somebody who is no tie of its own (``letter.slot == VACANT``).
+    #: Whether it runs on one-way edges, those of a ``ct.DirectedGraph``: its edges are to whom it sends, and a message may
+    #: come from somebody who is no edge of its own (``message.slot == VACANT``).
     directed: bool = False
     #: Whether models are sparse: then who learns the graph sends them as pairs of index and value.
     sparse: bool = False
@@ -86,8 +86,8 @@ class Ties(typing.NamedTuple):
 class Training(typing.NamedTuple):
     """How a method trains, and how it runs in synchronous rounds."""
 
-    #: Handlers of a method that trains, see :mod:`coterie.core.training`: ``prepare(data, me, ties, chance, outbox,
-    #: phase)`` writes into ``me.job`` what to train next, and says whether there is anything; ``publish(data, me, ties,
+    #: Handlers of a method that trains, see :mod:`coterie.core.training`: ``prepare(data, me, edges, chance, outbox,
+    #: phase)`` writes into ``me.job`` what to train next, and says whether there is anything; ``publish(data, me, edges,
     #: chance, outbox)`` sends what came of it. With a field ``local``, an optimiser. Its ``wake`` is these two with the
     #: training between them.
     prepare: Callable[..., Any] | None = None
@@ -96,7 +96,7 @@ class Training(typing.NamedTuple):
     jobs: int = 0
     #: Rows of a minibatch; 0 for all rows.
     batch: int = 0
-    #: Handler ``round(data, me, ties, outbox)``: the synchronous form; called for all agents before letters arrive.
+    #: Handler ``round(data, me, edges, outbox)``: the synchronous form; called for all agents before messages arrive.
     round: Callable[..., Any] | None = None
     #: Whether it has rounds: if it has that handler, or trains.
     synchronous: bool = False
@@ -112,14 +112,14 @@ class Privacy(typing.NamedTuple):
     wakes_per_agent: int | None = None
     #: What an agent tells of its loss to those who learn a graph, a rule with ``reported_loss``; None for the loss.
     loss_report: Any = None
-    #: ``finish(world, own, tie)``: the models that agents make for themselves in the end, and keep; None: they do not.
+    #: ``finish(arrays, own, edge)``: the models that agents make for themselves in the end, and keep; None: they do not.
     finish: Callable[..., Any] | None = None
 
 
 class Promises(typing.NamedTuple):
     """What it comes to, and with which problems."""
 
-    #: Whether it minimises the objective of the problem, and not only uses its data and ties. None: it promises no
+    #: Whether it minimises the objective of the problem, and not only uses its data and edges. None: it promises no
     #: optimum at all, as most methods that train.
     minimises: bool | None = True
     #: How near to the optimum, relative, it comes in some thousand wakes; a larger number for sublinear convergence.
@@ -134,7 +134,7 @@ class Promises(typing.NamedTuple):
 
 
 class Inspection(typing.NamedTuple):
-    """What can be seen of a run, by functions of ``(world, own, tie)``; None for what cannot."""
+    """What can be seen of a run, by functions of ``(arrays, own, edge)``; None for what cannot."""
 
     #: The models that agents would use now, where these are not ``own.theta``: with what has come since they woke.
     #: Runs, traces and evaluations show them.
@@ -143,7 +143,7 @@ class Inspection(typing.NamedTuple):
     population: Callable[..., Any] | None = None
     #: What each agent knows of its own model, a :class:`Posterior`.
     posterior: Callable[..., Any] | None = None
-    #: How much what each tie says moves the model now, (ties,) numbers that are not negative, in units of the method's
+    #: How much what each edge says moves the model now, (edges,) numbers that are not negative, in units of the method's
     #: own. Default: of a method with ``copies`` the :func:`pull` of each copy.
     influence: Callable[..., Any] | None = None
     #: Agents that do not send what the method says, by number: they are left out where honest agents are judged.
@@ -176,28 +176,28 @@ def _stated(cls: Any, kind: Any) -> tuple[str, ...]:
     return tuple(name for name in kind._fields if hasattr(cls, name))
 
 
-def _look_inside(method: Any, look: Any, world: Any, own: Any, tie: Any) -> Any:
-    return look(world, *method.inside(world, own, tie))
+def _look_inside(method: Any, look: Any, arrays: Any, own: Any, edge: Any) -> Any:
+    return look(arrays, *method.inside(arrays, own, edge))
 
 
 #: Parts that look at the state of agents, which a composition may have its own around.
 LOOKS = {"finish", "shown", "population", "posterior"}
 
 
-def pull(world: Any, own: Any, tie: Any) -> np.ndarray:
-    """How strongly each copy of a neighbour's model pulls: its weight among the ties, times how far it is away.
+def pull(arrays: Any, own: Any, edge: Any) -> np.ndarray:
+    """How strongly each copy of a neighbour's model pulls: its weight among the edges, times how far it is away.
 
     Relative to the norm of the agent's own model, so that it is a number without units.
     """
     while "theta" not in own._fields:
         own = own.model
-    while "copy" not in tie._fields:
-        tie = tie.model
-    owner = owners(world.tie_start)
-    weight = np.where(world.peer == VACANT, 0.0, world.weight)
+    while "copy" not in edge._fields:
+        edge = edge.model
+    owner = owners(arrays.edge_start)
+    weight = np.where(arrays.peer == VACANT, 0.0, arrays.weight)
     whole = np.bincount(owner, weights=weight, minlength=own.theta.shape[0])[owner]
-    told = own.theta if tie.copy.shape[1] == own.theta.shape[1] else own.theta[:, world.sent]  # the rest is personal
-    apart = np.linalg.norm(tie.copy - told[owner], axis=1)
+    told = own.theta if edge.copy.shape[1] == own.theta.shape[1] else own.theta[:, arrays.sent]  # the rest is personal
+    apart = np.linalg.norm(edge.copy - told[owner], axis=1)
     size = np.maximum(np.linalg.norm(told[owner], axis=1), np.finfo(float).tiny)
     pulls: np.ndarray = np.where(weight > 0.0, weight * apart / (np.where(whole > 0.0, whole, 1.0) * size), 0.0)
     return pulls
@@ -211,37 +211,37 @@ class Method(ABC):
 
     @property
     @abstractmethod
-    def letters(self) -> Any:
-        """What its letters hold, by kind: ``{MODEL: Vector()}``, see :mod:`coterie.core.letters`."""
+    def messages(self) -> Any:
+        """What its messages hold, by kind: ``{MODEL: Vector()}``, see :mod:`coterie.core.messages`."""
 
     @abstractmethod
-    def scratch_size(self, world: Any, p: int) -> int:
+    def scratch_size(self, arrays: Any, p: int) -> int:
         """How many numbers of ``outbox.scratch`` a handler uses."""
 
     @abstractmethod
-    def start(self, world: Any, theta: Any) -> Any:
-        """State before the first letter: NamedTuples of arrays, of the agents (with ``theta``) and of the ties."""
+    def start(self, arrays: Any, theta: Any) -> Any:
+        """State before the first letter: NamedTuples of arrays, of the agents (with ``theta``) and of the edges."""
 
     @abstractmethod
-    def wake(self, data: Any, me: Any, ties: Any, chance: Any, outbox: Any) -> None:
+    def wake(self, data: Any, me: Any, edges: Any, randomness: Any, outbox: Any) -> None:
         """Handler: what an agent does when its clock ticks."""
 
     @abstractmethod
-    def receive(self, data: Any, me: Any, ties: Any, letter: Any, outbox: Any) -> None:
-        """Handler: what an agent does with a letter."""
+    def receive(self, data: Any, me: Any, edges: Any, message: Any, outbox: Any) -> None:
+        """Handler: what an agent does with a message."""
 
-    def greet(self, data, me, ties, outbox):  # noqa: B027 - a default
-        """Handler: the letters of the initial swap. Default: none."""
+    def greet(self, data, me, edges, outbox):  # noqa: B027 - a default
+        """Handler: the messages of the initial swap. Default: none."""
 
-    #: Handler ``open(data, me, ties, slot)``: makes the state of a new tie, as ``start`` would. A method without it
-    #: cannot begin a tie while it runs, which ``ct.Learned`` asks for.
+    #: Handler ``open(data, me, edges, slot)``: makes the state of a new edge, as ``start`` would. A method without it
+    #: cannot begin an edge while it runs, which ``ct.Learned`` asks for.
     open = None
 
     def fit_for(self, problem):  # noqa: B027 - a default
         """Refuse, by a MismatchError, a problem that it cannot solve. Default: it solves all."""
 
     traffic = _Record("traffic", Traffic)
-    ties = _Record("ties", Ties)
+    edges = _Record("edges", Edges)
     training = _Record("training", Training)
     privacy = _Record("privacy", Privacy)
     promises = _Record("promises", Promises)
@@ -257,68 +257,68 @@ RECORDS = {
 class Composition(Method):
     """What a method around another is where it does not state otherwise: the same, with the same state."""
 
-    letters = property(lambda self: self.method.letters)  # type: ignore[assignment]
+    messages = property(lambda self: self.method.messages)  # type: ignore[assignment]
 
-    def scratch_size(self, world, p):
+    def scratch_size(self, arrays, p):
         """Those of the method."""
-        return self.method.scratch_size(world, p)
+        return self.method.scratch_size(arrays, p)
 
     def fit_for(self, problem):
         """Refuse what the method refuses."""
         self.method.fit_for(problem)
 
-    def start(self, world, theta):
+    def start(self, arrays, theta):
         """State before the first letter."""
-        return self.method.start(world, theta)
+        return self.method.start(arrays, theta)
 
-    def open(self, data, me, ties, slot):
-        """A new tie."""
-        self.method.open(data, me, ties, slot)
+    def open(self, data, me, edges, slot):
+        """A new edge."""
+        self.method.open(data, me, edges, slot)
 
-    def greet(self, data, me, ties, outbox):
+    def greet(self, data, me, edges, outbox):
         """The initial swap."""
-        self.method.greet(data, me, ties, outbox)
+        self.method.greet(data, me, edges, outbox)
 
-    def wake(self, data, me, ties, chance, outbox):
+    def wake(self, data, me, edges, randomness, outbox):
         """The method's wake."""
-        self.method.wake(data, me, ties, chance, outbox)
+        self.method.wake(data, me, edges, randomness, outbox)
 
-    def receive(self, data, me, ties, letter, outbox):
-        """What the method does with a letter."""
-        self.method.receive(data, me, ties, letter, outbox)
+    def receive(self, data, me, edges, message, outbox):
+        """What the method does with a message."""
+        self.method.receive(data, me, edges, message, outbox)
 
-    def inside(self, world, own, tie):
+    def inside(self, arrays, own, edge):
         """The state of the method in it, for what looks at that: what stands in fields called ``model``, or all."""
-        return tuple(getattr(state, "model", state) for state in (own, tie))
+        return tuple(getattr(state, "model", state) for state in (own, edge))
 
 
-def shown_by(method: Any, world: Any, own: Any, tie: Any) -> np.ndarray:
-    """Models as agents of a world would use them now."""
+def shown_by(method: Any, arrays: Any, own: Any, edge: Any) -> np.ndarray:
+    """Models as the hosted agents would use them now."""
     shown = method.inspection.shown
-    models: np.ndarray = own.theta if shown is None else shown(world, own, tie)
+    models: np.ndarray = own.theta if shown is None else shown(arrays, own, edge)
     return models
 
 
-def finished_by(method: Any, world: Any, own: Any, tie: Any) -> np.ndarray:
+def finished_by(method: Any, arrays: Any, own: Any, edge: Any) -> np.ndarray:
     """Models that they have in the end: those, or what they keep to themselves. Their own, to be changed."""
     finish = method.privacy.finish
-    models: np.ndarray = shown_by(method, world, own, tie).copy() if finish is None else finish(world, own, tie)
+    models: np.ndarray = shown_by(method, arrays, own, edge).copy() if finish is None else finish(arrays, own, edge)
     return models
 
 
 def can_open(method: Any) -> bool:
-    """Whether a method, and one that it is around, can begin a tie while it runs."""
+    """Whether a method, and one that it is around, can begin an edge while it runs."""
     return method.open is not None and ("method" not in method._fields or can_open(method.method))
 
 
-def wake_by_training(self, data, me, ties, chance, outbox):  # type: ignore[no-untyped-def]
+def wake_by_training(self, data, me, edges, randomness, outbox):  # type: ignore[no-untyped-def]
     """Train what there is to train, and send what came of it."""
-    train_and_publish(self, data, me, ties, chance, outbox)
+    train_and_publish(self, data, me, edges, randomness, outbox)
 
 
 #: What follows from another part, of a class that states that one and is no composition.
 FOLLOWS: tuple[tuple[str, str, Any], ...] = (
-    ("max_letters", "broadcasts", property(lambda self: self.max_letters)),
+    ("max_messages", "broadcasts", property(lambda self: self.max_messages)),
     ("copies", "influence", property(lambda self: pull if self.copies else None)),
     ("round", "synchronous", True),
     ("prepare", "wake", wake_by_training),
@@ -409,8 +409,8 @@ def method(cls: Any) -> Any:
     >>> import coterie as ct
     >>> @ct.method
     ... class Silent(NamedTuple):
-    ...     letters = {}
-    ...     def scratch_size(self, world, p):
+    ...     messages = {}
+    ...     def scratch_size(self, arrays, p):
     ...         return 0
     Traceback (most recent call last):
     ...

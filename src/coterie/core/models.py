@@ -260,7 +260,7 @@ class TwoLayer(NamedTuple):
     Examples
     --------
     >>> import coterie as ct
-    >>> model = ct.TwoLayer(4, 3, 2)
+    >>> model = ct.models.TwoLayer(4, 3, 2)
     >>> model.size, {name: (part.start, part.stop) for name, part in model.parts.items()}
     (23, {'body.weight': (0, 12), 'body.bias': (12, 15), 'head.weight': (15, 21), 'head.bias': (21, 23)})
     """
@@ -368,7 +368,7 @@ class Softmax(NamedTuple):
     Examples
     --------
     >>> import coterie as ct
-    >>> model = ct.Softmax(4, 3)
+    >>> model = ct.models.Softmax(4, 3)
     >>> model.size, {name: (part.start, part.stop) for name, part in model.parts.items()}
     (15, {'weight': (0, 12), 'bias': (12, 15)})
     """

@@ -257,7 +257,7 @@ def inline(function):
 
 
 #: For sums: compiled also when called from Python, with additions reordered and multiply-adds fused for vectorisation,
-#: so that both worlds add in the same order. NaN and infinity still behave.
+#: so that both modes add in the same order. NaN and infinity still behave.
 inline_sum = numba.njit(forceinline=True, fastmath={"reassoc", "contract"}, **DIVISION, **CHECKS)
 
 
@@ -298,7 +298,7 @@ def _fetch(_context, group, first, last):
             start = context.make_array(parts[0][0])(context, builder, parts[0][1])
             a, b = (builder.load(builder.gep(start.data, [k])) for k in (a, b))
             ask(context, builder, *parts[1], a, b)
-        elif fields == ("letter", "peer"):  # Heard
+        elif fields == ("message", "peer"):  # Heard
             peer = context.make_array(parts[1][0])(context, builder, parts[1][1])
             with cgutils.for_range_slice(builder, a, b, a.type(1), a.type) as (k, _):
                 j = builder.load(builder.gep(peer.data, [k]))

@@ -25,12 +25,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .arrays import AgentArrays, Ragged, add_loss_gradient, ragged
 from .compile import inline
 from .laplace import Steps, find_mode, invert
 from .linear import SparseRows, axpy, copy_to, fill, row_norms_kernel, scatter_kernel, times
 from .losses import LEAST_SQUARES, MEAN
 from .rules import rule
-from .world import Ragged, World, add_loss_gradient, ragged
 
 #: Dual ascent stops when no margin z moves by more than ``TOLERANCE (1 + |z|)`` in a sweep over the examples ...
 TOLERANCE = 1e-12
@@ -40,7 +40,7 @@ SWEEPS = 2_000
 PATIENCE = 100
 #: ... and this care, for curvatures may have jumps. What is left after a step is about the square of what it gained.
 NEWTON = Steps(near=1e-12, enough=1e-20, part=1.0)
-#: What an agent without ties is pulled to its own last model with, as a part of its mean curvature.
+#: What an agent without edges is pulled to its own last model with, as a part of its mean curvature.
 INERTIA = 0.1
 
 
@@ -51,29 +51,29 @@ class Cache(NamedTuple):
     solver: Any
 
 
-def prepare(world: World, p: int, steps: int = 0) -> Cache:
-    """Solvers for the agents of a world with p features; if `steps` > 0, that many gradient steps in their place."""
-    count = np.diff(world.row_start)
-    norms = np.zeros(world.labels.shape[0])
-    row_norms_kernel(world.rows, norms)
+def prepare(arrays: AgentArrays, p: int, steps: int = 0) -> Cache:
+    """Solvers for the hosted agents with p features; if `steps` > 0, that many gradient steps in their place."""
+    count = np.diff(arrays.row_start)
+    norms = np.zeros(arrays.labels.shape[0])
+    row_norms_kernel(arrays.rows, norms)
     squares, owner = norms * norms, np.repeat(np.arange(count.shape[0]), count)
-    bend = world.loss.smoothness if np.isfinite(world.loss.smoothness) else 1.0
-    loss_weight = 1.0 if world.scaled else world.loss_weight  # as importance() has it without ties
-    mean = loss_weight * bend * world.row_weight * np.bincount(owner, weights=squares, minlength=count.shape[0]) / p
+    bend = arrays.loss.smoothness if np.isfinite(arrays.loss.smoothness) else 1.0
+    loss_weight = 1.0 if arrays.scaled else arrays.loss_weight  # as importance() has it without edges
+    mean = loss_weight * bend * arrays.row_weight * np.bincount(owner, weights=squares, minlength=count.shape[0]) / p
     alone = np.where(mean > 0, INERTIA * mean, 1.0)
     if steps > 0:
         return Cache(alone, GradientSteps(np.full(count.shape[0], steps)))
-    if world.loss.proximal == MEAN:
-        return Cache(alone, Pointwise(_moments(world, p), count / p))
-    if world.loss.proximal == LEAST_SQUARES:
-        stored = world.rows.start[world.row_start] if isinstance(world.rows, SparseRows) else p * world.row_start
+    if arrays.loss.proximal == MEAN:
+        return Cache(alone, Pointwise(_moments(arrays, p), count / p))
+    if arrays.loss.proximal == LEAST_SQUARES:
+        stored = arrays.rows.start[arrays.row_start] if isinstance(arrays.rows, SparseRows) else p * arrays.row_start
         small = 2 * np.diff(stored) + count * count < p * p  # what a step costs with either matrix
         sides = np.where(small, count, p)
-        return Cache(alone, LeastSquares(_moments(world, p), np.zeros((count.shape[0], 2)), ragged(sides * sides)))
-    steep = p if np.isfinite(world.loss.smoothness) else 0  # Newton's method needs curvature, and enough examples
+        return Cache(alone, LeastSquares(_moments(arrays, p), np.zeros((count.shape[0], 2)), ragged(sides * sides)))
+    steep = p if np.isfinite(arrays.loss.smoothness) else 0  # Newton's method needs curvature, and enough examples
     return Cache(
         alone,
-        DualAscent(Ragged(world.row_start, squares), ragged(count), ragged(np.where(count >= p, steep * steep, 0))),
+        DualAscent(Ragged(arrays.row_start, squares), ragged(count), ragged(np.where(count >= p, steep * steep, 0))),
     )
 
 
@@ -82,14 +82,14 @@ def is_mean(loss: Any) -> bool:
     return loss.proximal == MEAN
 
 
-def scratch(world: World, p: int) -> int:
+def scratch(arrays: AgentArrays, p: int) -> int:
     """Numbers of scratch paper that any of the solvers needs."""
     return 6 * p
 
 
-def _moments(world, p):
-    moments = np.zeros((world.row_start.shape[0] - 1, p))
-    scatter_kernel(world.rows, world.row_start, np.asarray(world.labels), moments)
+def _moments(arrays, p):
+    moments = np.zeros((arrays.row_start.shape[0] - 1, p))
+    scatter_kernel(arrays.rows, arrays.row_start, np.asarray(arrays.labels), moments)
     return moments
 
 
@@ -228,6 +228,6 @@ class GradientSteps(NamedTuple):
 
 @inline
 def alone(me, center):
-    """Center and weight of an agent without ties: it goes towards its own minimiser, from where it is."""
+    """Center and weight of an agent without edges: it goes towards its own minimiser, from where it is."""
     copy_to(me.theta, center)
     return me.cache.alone

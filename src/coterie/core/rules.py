@@ -50,31 +50,31 @@ METHODS = {
     "take": "first, last",
     "fetch": "part, parts",
     # methods (methods/)
-    "open": "data, me, ties, slot",
-    "greet": "data, me, ties, outbox",
-    "wake": "data, me, ties, chance, outbox",
-    "receive": "data, me, ties, letter, outbox",
-    "round": "data, me, ties, outbox",
+    "open": "data, me, edges, slot",
+    "greet": "data, me, edges, outbox",
+    "wake": "data, me, edges, randomness, outbox",
+    "receive": "data, me, edges, message, outbox",
+    "round": "data, me, edges, outbox",
     # models (models.py)
     "gradient": "data, theta, scale, out",
     # methods that train a model (training.py)
-    "prepare": "data, me, ties, chance, outbox, phase",
-    "publish": "data, me, ties, chance, outbox",
+    "prepare": "data, me, edges, randomness, outbox, phase",
+    "publish": "data, me, edges, randomness, outbox",
     "update": "gradient, theta, memory, time",
     # methods with a server (methods/server.py)
-    "tell": "data, me, ties, out",
+    "tell": "data, me, edges, out",
     "hear": "data, me, text",
     "answer": "data, me, out",
-    "collect": "data, me, ties, letter",
-    "average": "data, me, ties",
+    "collect": "data, me, edges, message",
+    "average": "data, me, edges",
     # solvers of an agent's own problem (proximal.py)
     "minimise": "data, scale, weight, center, theta, draft",
     # peer sampling (wrap/sampling.py)
     "sample": "data, view, dice, out",
     "refresh": "data, view, dice, outbox",
-    "merge": "data, view, letter, outbox",
-    # letters that are changed as they are sent (wrap/parts.py)
-    "edit": "data, me, ties, dice, outbox, first",
+    "merge": "data, view, message, outbox",
+    # messages that are changed as they are sent (wrap/parts.py)
+    "edit": "data, me, edges, dice, outbox, first",
     # what agents make of what they hear (wrap/aggregation.py)
     "combine": "theta, shown, peer, weight, said, copy, room",
     # noise that liars add (wrap/attacked.py)

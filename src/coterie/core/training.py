@@ -1,4 +1,4 @@
-"""Local training: what FedAvg, D-PSGD and their like do between two letters.
+"""Local training: what FedAvg, D-PSGD and their like do between two messages.
 
 Such a method never asks its model anything. It has three parts: ``prepare`` says what to train next, a *job*; the
 engine runs the job with the method's ``local`` optimiser, for one agent or for all of them at once; ``publish`` sends
@@ -10,7 +10,7 @@ A step of a job on theta, with g the gradient of f_i on a minibatch (McMahan et 
     theta <- theta - rate (g + correction)                 on the parameters that the job trains
     theta <- (theta + rate pull center) / (1 + rate pull)  on those that are drawn to a center
 
-The pull, a term ``pull/2 |theta - center|^2`` of the objective (FedProx, Ditto, ties), is a proximal step: an explicit
+The pull, a term ``pull/2 |theta - center|^2`` of the objective (FedProx, Ditto, edges), is a proximal step: an explicit
 one would diverge for agents with little weight.
 """
 
@@ -22,14 +22,11 @@ from functools import partial
 import numpy as np
 
 from .._checks import integer, positive, within
-from .compile import class_of, inline, kernel, or_numpy, overload
-from .linear import axpy, fill
-from .rules import NamedTuple, checked, rule
-from .world import (
+from .arrays import (
     AUTHOR,
     SHARED,
     VACANT,
-    Chance,
+    Randomness,
     add_loss_gradient,
     agent,
     data_of,
@@ -38,6 +35,9 @@ from .world import (
     pick_rows,
     row,
 )
+from .compile import class_of, inline, kernel, or_numpy, overload
+from .linear import axpy, fill
+from .rules import NamedTuple, checked, rule
 
 #: What ``job.plan`` holds: how strongly theta is drawn to the center; the parameters so drawn, and those trained (ALL,
 #: OWN or COMMON); how many steps, or all of the optimiser's (EVERY); and the loss before them, of a job of no steps.
@@ -126,7 +126,7 @@ class SGD(NamedTuple):
     Examples
     --------
     >>> import coterie as ct
-    >>> ct.SGD(0.1, steps=5, batch=16)
+    >>> ct.optim.SGD(0.1, steps=5, batch=16)
     SGD(rate=0.1, steps=5, batch=16, momentum=0.0)
     """
 
@@ -154,14 +154,14 @@ class Adam(NamedTuple):
     rate : float
         Learning rate, > 0.
     steps, batch : int
-        As in :class:`coterie.SGD`.
+        As in :class:`coterie.optim.SGD`.
     beta1, beta2 : float
         Decay of the means of gradients and of their squares, in [0, 1).
 
     Examples
     --------
     >>> import coterie as ct
-    >>> ct.Adam(0.01, steps=5, batch=16)
+    >>> ct.optim.Adam(0.01, steps=5, batch=16)
     Adam(rate=0.01, steps=5, batch=16, beta1=0.9, beta2=0.999)
     """
 
@@ -263,34 +263,34 @@ def train(local, data, job, dice, scratch):
 
 
 @inline
-def train_and_publish(method, data, me, ties, chance, outbox):
+def train_and_publish(method, data, me, edges, randomness, outbox):
     """A wake of a method that trains: job after job, then what is to be sent."""
     phase, local = 0, local_of(method)
-    while method.prepare(data, me, ties, chance, outbox, phase):
+    while method.prepare(data, me, edges, randomness, outbox, phase):
         first = phase * local.steps if local.batch > 0 else 0
-        train(local, data, job_of(me), chance.dice[first:], outbox.scratch)
+        train(local, data, job_of(me), randomness.dice[first:], outbox.scratch)
         phase += 1
-    method.publish(data, me, ties, chance, outbox)
+    method.publish(data, me, edges, randomness, outbox)
 
 
 @kernel
-def train_one(local, world, job, dice, scratch):
-    """All steps of the job of the only agent of a world, who asks nobody."""
-    train(local, data_of(world, 0, VACANT), row(job, 0), dice, scratch)
+def train_one(local, arrays, job, dice, scratch):
+    """All steps of the job of the only the hosted agents, who asks nobody."""
+    train(local, data_of(arrays, 0, VACANT), row(job, 0), dice, scratch)
 
 
 # -- all agents at once: the same steps around one call of the model for all of them -----------------------------------
 
 
 @kernel
-def prepare_all(method, world, own, tie, dice, moment, outbox, phase, busy):
+def prepare_all(method, arrays, own, edge, dice, moment, outbox, phase, busy):
     """What every agent that is still busy trains next. Returns whether anybody does."""
     anybody = False
-    for k in range(world.address.shape[0]):
+    for k in range(arrays.address.shape[0]):
         if busy[k]:
             outbox.cursor[AUTHOR] = k
-            data, me, ties = agent(world, own, tie, k)
-            busy[k] = method.prepare(data, me, ties, Chance(dice[k], VACANT, moment), outbox, phase)
+            data, me, edges = agent(arrays, own, edge, k)
+            busy[k] = method.prepare(data, me, edges, Randomness(dice[k], VACANT, moment), outbox, phase)
             if busy[k]:
                 fill(0.0, job_of(me).memory)
                 anybody = True
@@ -308,9 +308,9 @@ def pick_all(row_start, who, dice, pick):
 
 
 @kernel
-def step_all(local, world, job, who, gradients, time):
+def step_all(local, arrays, job, who, gradients, time):
     """One step of the job of each of these agents, given gradients without their ridge, which are spent."""
     for k in range(who.shape[0]):
         mine = row(job, who[k])
-        axpy(2.0 * world.ridge[who[k]], mine.theta, gradients[k])
-        take_step(local, world.roles, mine, gradients[k], time)
+        axpy(2.0 * arrays.ridge[who[k]], mine.theta, gradients[k])
+        take_step(local, arrays.roles, mine, gradients[k], time)

@@ -553,7 +553,7 @@ def flip_labels(data: AgentData, agents: Iterable[Hashable], among: Any = None) 
     --------
     >>> import coterie as ct
     >>> data = ct.AgentData([[1.0], [2.0], [3.0]], [1.0, -1.0, 1.0], agents=["ann", "bob", "bob"])
-    >>> ct.flip_labels(data, ["bob"]).y
+    >>> ct.robust.flip_labels(data, ["bob"]).y
     array([ 1.,  1., -1.])
     """
     if data.y is None:

@@ -72,7 +72,7 @@ def text_levels(column: NDArray[Any], missing: NDArray[np.bool_]) -> Levels:
 def choose_levels(counts: Mapping[str, int], label: str) -> tuple[list[str], str | None]:
     """Levels that get a column, sorted, and the reference; None if that is many levels."""
     there = sum(counts.values())
-    # Most frequent first and ties by text, so that the order of the rows plays no role.
+    # Most frequent first and edges by text, so that the order of the rows plays no role.
     ranked = sorted(counts, key=lambda text: (-counts[text], text))
     if len(ranked) > 2 and all(map(_DATE.match, ranked)):
         raise date_error(label, f"text such as {ranked[0]!r}")

@@ -35,7 +35,7 @@ def read_leaf(*paths: str | os.PathLike[str]) -> RealTask:
     RealTask
         Its agents are the users, sorted; one who is in one of the two folders only has no rows in the other. Numbers
         are features, in single precision, and nested lists are rows of them: ``auxiliary["row_shape"]``. Shakespeare's
-        letters are places in ``auxiliary["alphabet"]``: 80 columns, and the letter to come; one that is in no training
+        characters are places in ``auxiliary["alphabet"]``: 80 columns, and the character to come; one that is in no training
         row has the place after the last. Texts of Sentiment140 are sparse counts of the words in at least ten of them.
 
     Raises

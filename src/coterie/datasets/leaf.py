@@ -25,9 +25,9 @@ Rows = list[tuple[str, Any, Any]]
 def leaf(files: Originals) -> Arrays:
     """Arrays of a LEAF set. What rows are made of decides how they are encoded, alike for all of them.
 
-    Numbers (FEMNIST, synthetic, images as nested lists) are features, row by row. A string with a letter to come
-    (Shakespeare) becomes a column for each letter, whose values are places in the alphabet of the training rows;
-    letters that are not there have the place after the last. A list that ends in a text (Sentiment140) becomes counts
+    Numbers (FEMNIST, synthetic, images as nested lists) are features, row by row. A string with a character to come
+    (Shakespeare) becomes a column for each character, whose values are places in the alphabet of the training rows;
+    characters that are not there have the place after the last. A list that ends in a text (Sentiment140) becomes counts
     of words, as other texts here do.
     """
     users: list[str] = []
@@ -85,7 +85,7 @@ def _encoding(rows: Rows) -> Callable[[Rows, int], Arrays]:
     """How to encode rows, from the first one of them."""
     x, y = next((x[0], y[0]) for _, x, y in rows if len(y))
     if isinstance(x, str) and isinstance(y, str):
-        return _letters
+        return _messages
     if isinstance(x, list) and x and isinstance(x[-1], str):
         return _texts
     return _numbers
@@ -103,14 +103,16 @@ def _numbers(rows: Rows, _: int) -> Arrays:
     return stacked((f"user {user!r}", x, y) for user, x, y in rows if len(y))
 
 
-def _letters(rows: Rows, train: int) -> Arrays:
+def _messages(rows: Rows, train: int) -> Arrays:
     texts = [text for _, x, _ in rows for text in x]
     labels = [label for _, _, y in rows for label in y]
     length = len(texts[0])
     wrong = [text for text in texts if not isinstance(text, str) or len(text) != length]
     wrong += [label for label in labels if not isinstance(label, str) or len(label) != 1]
     if wrong:
-        raise DataError(f"found {wrong[0]!r}, expected texts of {length} letters, and one letter as the label of each")
+        raise DataError(
+            f"found {wrong[0]!r}, expected texts of {length} characters, and one character as the label of each"
+        )
     read, next_ = _code_points(texts).reshape(-1, length), _code_points(labels)
     alphabet = np.unique(np.concatenate([read[:train].ravel(), next_[:train]]))
 

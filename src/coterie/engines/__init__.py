@@ -1,1 +1,8 @@
-"""Engines: who wakes when, and when a letter arrives. The rules of a method are the same in all of them."""
+"""Engines: who wakes when, and when a message arrives. The rules of a method are the same in all of them.
+
+Names are listed in ``__init__.pyi``, and imported when they are first used.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -35,7 +35,7 @@ HINTS = {
     "timed out": "nothing answers: is the port open to this machine?",
 }
 #: Seconds in which a cluster must answer.
-KNOCK = 10.0
+PREAUTH = 10.0
 #: Tasks that are asked for before the first of them is done, for each one that the cluster can run at a time.
 AHEAD = 2
 #: Where a failed task's log records and warnings travel: an attribute of its error.
@@ -130,7 +130,7 @@ class Cluster:
                     # Not None: that would also look for a cluster that somebody else has left running.
                     ray.init(address="local", include_dashboard=False, **quiet)
                 else:
-                    _knock(self.address)
+                    _preauth(self.address)
                     ray.init(address=self.address, **quiet)
             except Exception as error:
                 what = "start Ray on this machine" if self.address is None else f"reach a cluster at {self.address!r}"
@@ -346,8 +346,8 @@ class _Told:
                 warnings.warn_explicit(text, category, filename, lineno)
 
 
-def _knock(address: str) -> None:
+def _preauth(address: str) -> None:
     """Raise if nobody answers: Ray itself goes on trying for many minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if host and port.isdecimal():
-        socket.create_connection((host.strip("[]"), int(port)), timeout=KNOCK).close()
+        socket.create_connection((host.strip("[]"), int(port)), timeout=PREAUTH).close()

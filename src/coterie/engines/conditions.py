@@ -1,4 +1,4 @@
-"""How letters travel, and who takes part: latency, loss, duplication, stragglers, and agents that are away."""
+"""How messages travel, and who takes part: latency, loss, duplication, stragglers, and agents that are away."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ class Conditions:
     Parameters
     ----------
     latency : float
-        Mean travelling time of a letter, in mean intervals between two wakes of one agent.
+        Mean travelling time of a message, in mean intervals between two wakes of one agent.
     jitter : float
-        Between 0 (every letter takes exactly ``latency``, order is kept) and 1 (exponential: letters overtake).
+        Between 0 (every message takes exactly ``latency``, order is kept) and 1 (exponential: messages overtake).
     loss : float
-        Probability that a letter vanishes, in [0, 1).
+        Probability that a message vanishes, in [0, 1).
     duplication : float
-        Probability that a letter arrives twice, in [0, 1].
+        Probability that a message arrives twice, in [0, 1].
     outages : sequence of (agent, begin, end)
-        Agent numbers and times: in between, the agent does not wake, and letters that reach it are lost.
+        Agent numbers and times: in between, the agent does not wake, and messages that reach it are lost.
     participation : float or int
         Probability that an agent takes part when its turn comes, in (0, 1]; or, in rounds, how many agents take part in
-        each, as a whole number. Who does not take part neither acts nor sends; letters reach it all the same.
+        each, as a whole number. Who does not take part neither acts nor sends; messages reach it all the same.
     always : sequence of int
         Agents that take part whatever ``participation`` says, such as a server; they are not among its number.
     slow : mapping of int to float
@@ -47,7 +47,7 @@ class Conditions:
     Notes
     -----
     In rounds, time is the number of rounds before this one; latency, loss and duplication do not go with them, and an
-    agent that is away does not act, and gets its letters.
+    agent that is away does not act, and gets its messages.
 
     Examples
     --------
@@ -78,7 +78,7 @@ class Conditions:
         for name in ("jitter", "loss", "duplication"):
             probability(name, getattr(self, name))
         if self.loss == 1.0:
-            raise ParameterError("loss=1.0: no letter would ever arrive; it must be below 1")
+            raise ParameterError("loss=1.0: no message would ever arrive; it must be below 1")
         if isinstance(self.available, str | os.PathLike):
             object.__setattr__(self, "available", _read_trace(self.available))
         for name in ("outages", "available"):
@@ -137,7 +137,7 @@ class Conditions:
 
     @property
     def for_rounds(self) -> bool:
-        """Whether they say who takes part, and nothing of how letters travel."""
+        """Whether they say who takes part, and nothing of how messages travel."""
         everybody = self.participation == 1.0 and not isinstance(self.participation, Integral)
         some = not everybody or len(self.slow) or len(self.outages) or len(self.available)
         return bool(some) and not (self.latency > 0 or self.loss > 0 or self.duplication > 0)
@@ -146,10 +146,10 @@ class Conditions:
     def breaks_sums(self) -> str:
         """What of these conditions makes a sum of what was sent wrong, in words; none if nothing does."""
         reasons = {
-            "letters that are lost": self.loss > 0,
-            "letters that arrive twice": self.duplication > 0,
-            "letters that overtake each other": self.latency > 0 and self.jitter > 0,
-            "letters that reach nobody while an agent is away": bool(len(self.outages) or len(self.available)),
+            "messages that are lost": self.loss > 0,
+            "messages that arrive twice": self.duplication > 0,
+            "messages that overtake each other": self.latency > 0 and self.jitter > 0,
+            "messages that reach nobody while an agent is away": bool(len(self.outages) or len(self.available)),
         }
         return next((why for why, given in reasons.items() if given), "")
 

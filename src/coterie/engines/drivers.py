@@ -1,6 +1,6 @@
 """What drives the compiled loops of a simulation: clocks, seeds, and problems that change on the way.
 
-A driver holds the world, the state of a method in it, and the account of what was sent. It knows one thing:
+A driver holds the agents' arrays, the state of a method in it, and the account of what was sent. It knows one thing:
 :meth:`Driver.advance`.
 """
 
@@ -19,19 +19,19 @@ from .._archive import filled, flat
 from .._checks import flag
 from .._threads import threads
 from ..core import events, loop
+from ..core.arrays import NEEDS_ROOM, REFUSED, SHARED, VACANT, AgentArrays, new_outbox, owners, stored_once
 from ..core.levels import stranger
 from ..core.method import finished_by, shown_by
-from ..core.world import NEEDS_ROOM, REFUSED, SHARED, VACANT, World, new_outbox, owners, stored_once
 from ..core.wrap.parts import has_inside
 from ..errors import CapacityError, ConvergenceError, MismatchError, ParameterError
 from ..graphs import Graph
 from ..problem import Problem
+from .arrays import arrays_of
 from .conditions import Conditions
 from .parallel import MANY_AGENTS, Team
-from .state import State, restored, ties_of, with_ties
+from .state import State, edges_of, restored, with_edges
 from .together import together
 from .wire import prices
-from .worlds import world_of
 
 
 class Asked(NamedTuple):
@@ -80,13 +80,13 @@ def options_of(given: Mapping[str, Any]) -> Options:
     if options.conditions is not None and not isinstance(options.conditions, Conditions):
         raise ParameterError(f"conditions={options.conditions!r} must be a ct.Conditions")
     if not (options.capacity is None or isinstance(options.capacity, Integral)):
-        raise ParameterError(f"capacity={options.capacity!r} must be a whole number of letters")
+        raise ParameterError(f"capacity={options.capacity!r} must be a whole number of messages")
     return options._replace(events=None if options.events is None else _array(options.events))
 
 
 #: Why most kinds of runs do not take an option.
 ELSEWHERE = {
-    "lock_free": "lock_free=True is for wakes whose letters arrive at once: leave it out",
+    "lock_free": "lock_free=True is for wakes whose messages arrive at once: leave it out",
     "fetch": "fetch=... is for models on a cluster: leave it out, or say engine=ct.Cluster(...)",
 }
 IN_ROUNDS = (
@@ -97,15 +97,15 @@ IN_ROUNDS = (
 
 
 class Driver(ABC):
-    """What all drivers share: world, state of the method in it, and account; ``capacity`` is that of the outbox.
+    """What all drivers share: arrays, state of the method in it, and account; ``capacity`` is that of the outbox.
 
-    Where no letter is late or lost, those of a method that publishes may be stored `once`, not for each neighbour.
+    Where no message is late or lost, those of a method that publishes may be stored `once`, not for each neighbour.
     """
 
     #: Options that this kind of run does not take, and why; ``n_jobs`` is for those that take wakes one by one.
     refuses: Mapping[str, str]
     #: What a run has to have when it goes on later, beside random generators: numbers, arrays, tuples of arrays.
-    kept: tuple[str, ...] = ("own", "tie", "account", "done", "time")
+    kept: tuple[str, ...] = ("own", "edge", "account", "done", "time")
     #: Steps to ask for at first; more and more follow while calls are short, so that one can look and interrupt.
     pace = 64
 
@@ -138,10 +138,10 @@ class Driver(ABC):
     def settings(cls, asked: Asked, options: Options) -> dict[str, Any]:
         """Check the options of this kind of run: how to make a driver, beside what is asked of it."""
         threads(options.n_jobs)
-        capacity, least = options.capacity, asked.method.traffic.max_letters
+        capacity, least = options.capacity, asked.method.traffic.max_messages
         if capacity is not None and capacity < least:
             raise CapacityError(
-                f"capacity={capacity} is too small: {asked.method!r} may post {least} letter(s) in one event"
+                f"capacity={capacity} is too small: {asked.method!r} may post {least} message(s) in one event"
             )
         return {"choice": options.choice}
 
@@ -149,9 +149,9 @@ class Driver(ABC):
         problem, method, theta = asked.problem, asked.method, asked.theta
         self.method, self.choice, self.capacity, self.once = method, choice, capacity, once
         self._problem, self.p = problem, problem.p
-        self.world = world_of(problem, choice, method.ties.spare, once, method.training.batch)
-        self.own, self.tie = stored_once(method, self.world, theta) if once else method.start(self.world, theta)
-        self.outbox = new_outbox(method, self.world, problem.p, capacity)
+        self.arrays = arrays_of(problem, choice, method.edges.spare, once, method.training.batch)
+        self.own, self.edge = stored_once(method, self.arrays, theta) if once else method.start(self.arrays, theta)
+        self.outbox = new_outbox(method, self.arrays, problem.p, capacity)
         self.egress, self.account = loop.new_egress(0, 1), loop.new_account(method)
         self.done, self.time = 0, 0.0
 
@@ -167,16 +167,16 @@ class Driver(ABC):
     @property
     def problem(self) -> Problem:
         """The problem as it is now: on the graph that the agents have learned so far, if they do."""
-        if self.method.ties.spare:
-            graph = graph_of(self.world)
+        if self.method.edges.spare:
+            graph = graph_of(self.arrays)
             if graph != self._problem.graph:
                 self._problem = self._problem.on(graph=graph)
         return self._problem
 
     @property
     def agents(self) -> Any:
-        """What kernels know of the agents: the method, their world, and its state of each and of each tie."""
-        return self.method, self.world, self.own, self.tie
+        """What kernels know of the agents: the method, their arrays, and its state of each and of each edge."""
+        return self.method, self.arrays, self.own, self.edge
 
     @property
     def theta(self) -> np.ndarray:
@@ -195,7 +195,7 @@ class Driver(ABC):
         """What each agent takes for the population, of a method that learns one; else None."""
         if self.method.inspection.population is None:
             return None
-        return self.method.inspection.population(self.world, self.own, self.tie)
+        return self.method.inspection.population(self.arrays, self.own, self.edge)
 
     def measures(self) -> dict[str, float]:
         """What a trace tells of the models: the objective, and how far it is above its optimum where that is cheap."""
@@ -206,7 +206,7 @@ class Driver(ABC):
                 f"{self.method!r} has diverged: after {self.wakes} wakes the model of agent "
                 f"{problem.members[lost]!r} is not finite; take smaller steps"
             )
-        learned, liars = self.method.ties.spare > 0, self.method.inspection.liars
+        learned, liars = self.method.edges.spare > 0, self.method.inspection.liars
         value = problem.value(theta)
         if self.method.training.jobs and np.isnan(value):
             raise ConvergenceError(
@@ -238,18 +238,18 @@ class Driver(ABC):
 
     @property
     def prices(self) -> tuple[np.ndarray, np.ndarray]:
-        """Bytes of a letter of each kind, and of each number in it beside."""
-        return prices(self.method.letters, self.shared)
+        """Bytes of a message of each kind, and of each number in it beside."""
+        return prices(self.method.messages, self.shared)
 
     @property
     def shared(self) -> int:
         """How many numbers of a model are not personal, and so may be sent."""
-        return int(self.world.sent.shape[0])
+        return int(self.arrays.sent.shape[0])
 
     def budget(self, unit: str, limit: float) -> loop.Budget:
         """A limit on the vectors or bytes sent; none for other units."""
         if unit == "vectors":
-            kinds = len(self.method.letters)
+            kinds = len(self.method.messages)
             return loop.Budget(np.zeros(kinds), np.ones(kinds), float(limit * self.p))
         if unit == "bytes":
             return loop.Budget(*self.prices, float(limit))
@@ -259,53 +259,53 @@ class Driver(ABC):
     def advance(self, steps: int, budget: loop.Budget) -> None:
         """Take at most so many steps, and stop when the budget is spent."""
 
-    def meet(self, world: World, who: np.ndarray | None = None) -> None:
-        """Let the agents, or those that are named, greet those they are tied to in this world."""
-        loop.meet(self.method, world, self.own, self.tie, self.outbox, self.egress, self.account, who=who)
+    def meet(self, arrays: AgentArrays, who: np.ndarray | None = None) -> None:
+        """Let the agents, or those that are named, greet those they are tied to in these arrays."""
+        loop.meet(self.method, arrays, self.own, self.edge, self.outbox, self.egress, self.account, who=who)
         self.settle()
 
     def change(self, problem: Problem) -> None:
-        """Go on with another problem for the same agents: other data, other ties.
+        """Go on with another problem for the same agents: other data, other edges.
 
         Models, and all that agents know of neighbours they keep, carry over; what a method works out from data
-        and watches on the way (fields called ``cache``) is made anew; new neighbours greet each other. Ties that the
+        and watches on the way (fields called ``cache``) is made anew; new neighbours greet each other. Edges that the
         agents have learned stay.
         """
-        before, own, tie = self.world, self.own, self.tie
-        self._problem = problem.on(graph=graph_of(before)) if self.method.ties.spare else problem
-        self.world = world_of(self._problem, self.choice, self.method.ties.spare, batch=self.method.training.batch)
-        new_own, new_tie = self.method.start(self.world, own.theta)
+        before, own, edge = self.arrays, self.own, self.edge
+        self._problem = problem.on(graph=graph_of(before)) if self.method.edges.spare else problem
+        self.arrays = arrays_of(self._problem, self.choice, self.method.edges.spare, batch=self.method.training.batch)
+        new_own, new_edge = self.method.start(self.arrays, own.theta)
         self.own = loop.moved(own, new_own, slice(None), slice(None), skip=loop.ANEW)
-        (old, there), (new, here) = _ends(before), _ends(self.world)
+        (old, there), (new, here) = _ends(before), _ends(self.arrays)
         _, one, other = np.intersect1d(old, new, assume_unique=True, return_indices=True)
         there, here = there[one], here[other]
-        self.tie = loop.moved(tie, new_tie, there, here, skip=loop.ANEW)
-        self.outbox = new_outbox(self.method, self.world, problem.p, self.capacity)
-        strangers = self.world.peer.copy()
-        if self.method.ties.greets_all:
-            n, kept = self._problem.n, np.bincount(owners(self.world.tie_start)[here], minlength=self._problem.n)
+        self.edge = loop.moved(edge, new_edge, there, here, skip=loop.ANEW)
+        self.outbox = new_outbox(self.method, self.arrays, problem.p, self.capacity)
+        strangers = self.arrays.peer.copy()
+        if self.method.edges.greets_all:
+            n, kept = self._problem.n, np.bincount(owners(self.arrays.edge_start)[here], minlength=self._problem.n)
             same = (np.bincount(old // n, minlength=n) == kept) & (np.bincount(new // n, minlength=n) == kept)
-            self.meet(self.world, np.flatnonzero(~same))
+            self.meet(self.arrays, np.flatnonzero(~same))
             return
         strangers[here] = VACANT
-        self.meet(self.world._replace(peer=strangers))
+        self.meet(self.arrays._replace(peer=strangers))
 
     def state(self, setting: str) -> State:
-        """Where it is now. The arrays are the driver's own: for when it has come to its end."""
+        """Where it is now. The kept are the driver's own: for when it has come to its end."""
         numbers: dict[str, Any] = {name: rng.bit_generator.state for name, rng in self._generators().items()}
-        arrays = ties_of(self.world) if self.method.ties.spare else {}
+        kept = edges_of(self.arrays) if self.method.edges.spare else {}
         for name in self.kept:
             value = getattr(self, name)
             if isinstance(value, int | float):
                 numbers[name] = value
             else:
-                arrays |= dict(flat(name, value))
-        return State(type(self).__name__, setting, self.once, arrays, numbers, self.problem, self.method)
+                kept |= dict(flat(name, value))
+        return State(type(self).__name__, setting, self.once, kept, numbers, self.problem, self.method)
 
     def go_on(self, state: State) -> None:
         """Be where a run of the same kind has stopped."""
-        if self.method.ties.spare:
-            self.world = with_ties(self.world, state.arrays)
+        if self.method.edges.spare:
+            self.arrays = with_edges(self.arrays, state.arrays)
         for name in self.kept:
             value = getattr(self, name)
             if isinstance(value, int | float):
@@ -319,16 +319,16 @@ class Driver(ABC):
         return {name: value for name, value in vars(self).items() if isinstance(value, np.random.Generator)}
 
     def widen(self) -> None:
-        """Give agents that are short of slots for new ties twice as many."""
-        self.world, self.tie = loop.widen(self.method, self.world, self.tie, self.outbox)
+        """Give agents that are short of slots for new edges twice as many."""
+        self.arrays, self.edge = loop.widen(self.method, self.arrays, self.edge, self.outbox)
 
     def check(self) -> None:
-        """Raise if a letter was refused."""
+        """Raise if a message was refused."""
         if self.outbox.cursor[REFUSED]:
             raise undeliverable(self.method, self.outbox)
 
     def settle(self) -> bool:
-        """Raise if a letter was refused, and make room where an agent needs it. Says whether one did."""
+        """Raise if a message was refused, and make room where an agent needs it. Says whether one did."""
         self.outbox.cursor[REFUSED] += self.egress.counter[1]  # there is no other host
         self.check()
         short = bool(self.outbox.cursor[NEEDS_ROOM])
@@ -338,9 +338,9 @@ class Driver(ABC):
 
 
 def undeliverable(method: Any, outbox: Any) -> CapacityError:
-    """What to say of a letter that was refused."""
+    """What to say of a message that was refused."""
     return CapacityError(
-        f"{method!r} posted a letter that cannot be delivered: more, or longer, than the {method.traffic.max_letters} "
+        f"{method!r} posted a message that cannot be delivered: more, or longer, than the {method.traffic.max_messages} "
         f"of {outbox.text.shape[1]} numbers that it announces for one event, or to no agent's address"
     )
 
@@ -354,27 +354,27 @@ def disagreement(problem: Problem, theta: np.ndarray) -> float:
     return float(np.square(shared - shared.mean(axis=0)).sum(axis=1).mean())
 
 
-def graph_of(world: World) -> Graph:
-    """The graph of the ties of a world; where the two ends of a tie do not agree on its weight, the mean."""
-    n, tied = world.address.shape[0], world.peer != VACANT
-    i, j, w = owners(world.tie_start)[tied], world.peer[tied], world.weight[tied]
+def graph_of(arrays: AgentArrays) -> Graph:
+    """The graph of the edges of agents' arrays; where the two ends of an edge do not agree on its weight, the mean."""
+    n, tied = arrays.address.shape[0], arrays.peer != VACANT
+    i, j, w = owners(arrays.edge_start)[tied], arrays.peer[tied], arrays.weight[tied]
     low, high = np.minimum(i, j), np.maximum(i, j)
     ends, edge = np.unique(low * n + high, return_inverse=True)
     weight = 0.5 * np.bincount(edge, weights=w, minlength=ends.shape[0])
     return Graph.from_edges(n, ends // n, ends % n, weight)
 
 
-def _ends(world: World) -> tuple[np.ndarray, np.ndarray]:
-    """One number for each tie, from both its ends; and its slot."""
-    slots = np.flatnonzero(world.peer != VACANT)
-    return owners(world.tie_start)[slots] * world.address.shape[0] + world.peer[slots], slots
+def _ends(arrays: AgentArrays) -> tuple[np.ndarray, np.ndarray]:
+    """One number for each edge, from both its ends; and its slot."""
+    slots = np.flatnonzero(arrays.peer != VACANT)
+    return owners(arrays.edge_start)[slots] * arrays.address.shape[0] + arrays.peer[slots], slots
 
 
 class Immediate(Driver):
-    """Letters arrive before the next agent wakes.
+    """Messages arrive before the next agent wakes.
 
     Those of a method that publishes are stored once, unless the problem will change: then they are carried over from
-    tie to tie. With several `jobs`, wakes run in parallel.
+    edge to edge. With several `jobs`, wakes run in parallel.
     """
 
     refuses: Mapping[str, str] = MappingProxyType({"fetch": ELSEWHERE["fetch"]})
@@ -391,13 +391,13 @@ class Immediate(Driver):
         changing = len(asked.stages) > 1 or (asked.old is not None and not asked.old.once)
         method = asked.method
         super().__init__(
-            asked, choice, capacity or method.traffic.max_letters, method.traffic.publishes and not changing
+            asked, choice, capacity or method.traffic.max_messages, method.traffic.publishes and not changing
         )
         self.schedule = schedule
         self.who, self.when, self.fate = seeds(asked.seed, 3)
         self.asked, self.elapsed = 0, 0.0
         self.drawn = self._draw(0)
-        self.meet(self.world)
+        self.meet(self.arrays)
         self.team = Team(jobs, asked.problem.n, lock_free) if jobs > 1 else None
 
     def close(self) -> None:
@@ -485,7 +485,7 @@ def _jobs(problem: Problem, method: Any, n_jobs: Any, lock_free: bool) -> int:
     if lock_free and method.traffic.footprint is None:
         raise MismatchError(
             f"{method!r} does not declare a footprint, which state a wake touches: two threads might change one list "
-            "of ties at once; leave lock_free out"
+            "of edges at once; leave lock_free out"
         )
     if n_jobs is None and problem.n < MANY_AGENTS:
         return 1
@@ -494,7 +494,7 @@ def _jobs(problem: Problem, method: Any, n_jobs: Any, lock_free: bool) -> int:
 
 
 class Synchronous(Driver):
-    """All agents act at once, or those that the `conditions` let take part, then all letters are delivered."""
+    """All agents act at once, or those that the `conditions` let take part, then all messages are delivered."""
 
     refuses = {"capacity": IN_ROUNDS} | ELSEWHERE
     kept = (*Driver.kept, "acted")
@@ -513,11 +513,11 @@ class Synchronous(Driver):
 
     def __init__(self, asked: Asked, choice: Any, conditions: Conditions | None):
         problem = asked.problem
-        letters = problem.n + problem.graph.peer.shape[0]  # a broadcast of each, or one letter along each tie
-        super().__init__(asked, choice, letters)
+        messages = problem.n + problem.graph.peer.shape[0]  # a broadcast of each, or one message along each edge
+        super().__init__(asked, choice, messages)
         self.fate, self.who = seeds(asked.seed, 2)
         self.conditions, self.acted = conditions, 0
-        self.meet(self.world)
+        self.meet(self.arrays)
 
     @property
     def wakes(self) -> int:
@@ -553,7 +553,7 @@ class Synchronous(Driver):
             post = self.outbox, self.egress, self.account
             if self.method.training.jobs:  # where the model can, it trains all agents at once
                 dice = self.fate.random((n, self.method.traffic.dice))
-                act: Any = together if hasattr(self.world.model, "gradients") else loop.together
+                act: Any = together if hasattr(self.arrays.model, "gradients") else loop.together
                 act(*self.agents, present, dice, float(self.done), *post)
             else:
                 loop.partial_round(*self.agents, present, *post)
@@ -564,7 +564,7 @@ class Synchronous(Driver):
 
 
 class Timed(Driver):
-    """Letters take their time, or never arrive."""
+    """Messages take their time, or never arrive."""
 
     refuses = {"events": "events replay a schedule and conditions draw one: pass one of the two"} | ELSEWHERE
     kept = (*Driver.kept, "queue")
@@ -576,10 +576,10 @@ class Timed(Driver):
         conditions.check(asked.problem.n, asked.unit)
         if method.traffic.sums and (why := conditions.breaks_sums):
             instead = (
-                "say ct.Compressed(..., whole_every=...), so that every so many letters one is whole"
+                "say ct.compression.Compressed(..., whole_every=...), so that every so many messages one is whole"
                 if has_inside(method, "whole_every")
                 else "leave that out of the conditions (a latency with jitter=0 and participation=... are fine), or "
-                "use a method whose letters may be lost, on mutual ties: ct.GradientTracking(...), ct.DPSGD(...)"
+                "use a method whose messages may be lost, on mutual edges: ct.gossip.GradientTracking(...), ct.gossip.DPSGD(...)"
             )
             raise MismatchError(
                 f"{method!r}: neighbours add up what it sends, and with {why} the sums would be wrong from then on; "
@@ -589,44 +589,44 @@ class Timed(Driver):
 
     def __init__(self, asked: Asked, choice: Any, conditions: Conditions, capacity: Any):
         problem, method = asked.problem, asked.method
-        super().__init__(asked, choice, method.traffic.max_letters)
+        super().__init__(asked, choice, method.traffic.max_messages)
         self.most = capacity
         self.broadcasts = method.traffic.broadcasts
-        need = self._need(self.world)
+        need = self._need(self.arrays)
         self.channel = conditions.channel(problem.n)
         [self.rng] = seeds(asked.seed, 1)
         self.dice = np.zeros(method.traffic.dice)
         size = self.outbox.text.shape[1]
         self.queue = events.new_queue(problem.n, capacity or max(need, 1024), size, self.broadcasts)
         events.begin(self.queue, self.channel, self.rng)
-        self.meet(self.world)
+        self.meet(self.arrays)
 
-    def _need(self, world: World) -> int:
-        """Letters that one event may put under way."""
-        ties = int(np.diff(world.tie_start).max(initial=0))
-        need = 2 * (self.method.traffic.max_letters + self.broadcasts * ties)
+    def _need(self, arrays: AgentArrays) -> int:
+        """Messages that one event may put under way."""
+        edges = int(np.diff(arrays.edge_start).max(initial=0))
+        need = 2 * (self.method.traffic.max_messages + self.broadcasts * edges)
         if self.most is not None and self.most < need:
             raise CapacityError(
-                f"capacity={self.most} is too small: what one event may send along {ties} ties, delivered twice, is "
-                f"{need} letters"
+                f"capacity={self.most} is too small: what one event may send along {edges} edges, delivered twice, is "
+                f"{need} messages"
             )
         return need
 
     def change(self, problem: Problem) -> None:
         """Go on with another problem for the same agents."""
-        self._need(world_of(problem, spare=self.method.ties.spare))
+        self._need(arrays_of(problem, spare=self.method.edges.spare))
         super().change(problem)
 
     def widen(self) -> None:
-        """Give agents that are short of slots for new ties twice as many."""
+        """Give agents that are short of slots for new edges twice as many."""
         super().widen()
-        self._need(self.world)
+        self._need(self.arrays)
 
-    def meet(self, world: World, who: np.ndarray | None = None) -> None:
-        """Let the agents greet those they are tied to in this world: all of them, since letters may be lost."""
+    def meet(self, arrays: AgentArrays, who: np.ndarray | None = None) -> None:
+        """Let the agents greet those they are tied to in these arrays: all of them, since messages may be lost."""
         ready = 0
         while ready < self._problem.n:
-            agents = self.method, world, self.own, self.tie
+            agents = self.method, arrays, self.own, self.edge
             ready = events.meet(*agents, self.outbox, self.queue, self.channel, self.rng, self.account, ready)
             self.check()
             if ready < self._problem.n:
@@ -635,7 +635,7 @@ class Timed(Driver):
     def _grow(self) -> None:
         if self.most is not None:
             raise CapacityError(
-                f"more than capacity={self.most} letters are under way at time {self.queue.clock[0]:.3g}, "
+                f"more than capacity={self.most} messages are under way at time {self.queue.clock[0]:.3g}, "
                 f"after {self.done} wakes: raise it, or leave it out"
             )
         self.queue = events.grown(self.queue)

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from ..core.methods.fixed import FixedModels, KnownLoss
 from ..core.wrap.graph_rule import GraphRule
 from ..core.wrap.learned import Learned
-from ..core.wrap.sampling import Candidates, Ideal
+from ..core.wrap.sampling import CandidateList, Uniform
 from ..data import AgentData
 from ..errors import DataError
 from ..graphs import Graph, empty
@@ -30,10 +30,10 @@ EVERYBODY, NEAREST = 100, 30
 WAKES_PER_SECOND = 80_000.0
 
 
-def nearest_peers(models: np.ndarray, kappa: int, seed: Any = 0) -> Ideal | Candidates:
+def nearest_peers(models: np.ndarray, kappa: int, seed: Any = 0) -> Uniform | CandidateList:
     """The sampler for models that are known: everybody among a few, those with the nearest models among many."""
     n = len(models)
-    return Ideal() if n <= EVERYBODY else Candidates(nearest(models, min(max(NEAREST, kappa), n - 1), seed=seed))
+    return Uniform() if n <= EVERYBODY else CandidateList(nearest(models, min(max(NEAREST, kappa), n - 1), seed=seed))
 
 
 def learn_graph(
@@ -55,13 +55,13 @@ def learn_graph(
     conditions: Conditions | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Run:
-    """Let agents learn their ties to others with similar models, DADA Section 4.
+    """Let agents learn their edges to others with similar models, DADA Section 4.
 
     Minimises, over the weights w >= 0 of all pairs::
 
         sum_k d_k c_k L_k + mu/2 sum_{k<l} w_kl |theta_k - theta_l|^2 + mu (lam |w|^2 - sum_k log(d_k + delta)).
 
-    An agent that wakes asks kappa peers, and changes its ties to them.
+    An agent that wakes asks kappa peers, and changes its edges to them.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ def learn_graph(
         How many times some agent wakes. Default: as many as it takes for every agent to ask each of its candidates 25
         times, on average, and at least 200 times; it grows as n, and is logged before it starts.
     seed : int
-    sampling : "nearest", "ideal", "shuffle", "friends" or a sampler
+    sampling : "nearest", "uniform", "shuffle", "friends" or a sampler
         Where peers to ask come from. Default: "nearest", which is everybody up to 100 agents, and the 30 with the
         nearest models beyond: the graph is then the best one over these pairs, ``exact_graph(..., candidates=30)``.
     graph : Graph, optional
@@ -85,7 +85,7 @@ def learn_graph(
     every : int, optional
         Wakes between two rows of the trace.
     conditions : Conditions, optional
-        Latency, loss and so on. Default: letters arrive at once.
+        Latency, loss and so on. Default: messages arrive at once.
     progress : callable, optional
         Called with (wakes done, wakes in all) now and then.
 

@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ..core import loop
-from ..core.letters import lengths_of, longest
+from ..core.arrays import NEEDS_ROOM, REFUSED, AgentArrays, Outbox, new_outbox
 from ..core.levels import arrange
 from ..core.linear import PickedRows
-from ..core.world import NEEDS_ROOM, REFUSED, Outbox, World, new_outbox
+from ..core.messages import lengths_of, longest
 from ..errors import ParameterError
 
 if TYPE_CHECKING:
     from .drivers import Immediate
 
 #: What a wake may say that it touches.
-FOOTPRINTS = ("ties", "partner")
+FOOTPRINTS = ("edges", "partner")
 #: From so many agents on, threads pay by themselves: a level holds about n / (3 (degree + 1)) wakes.
 MANY_AGENTS = 10_000
 #: The fewest wakes that a thread is called for: a call takes some microseconds, and so does a wake.
@@ -80,13 +80,13 @@ class Team:
     def _take(self, driver: Immediate, events: list[np.ndarray], stages: list[list[Slice]]) -> None:
         """Let the threads take wakes that are arranged in stages."""
         box, nobody = driver.outbox, loop.new_egress(0, 1)
-        world = driver.world
-        hands = [Hand(box, driver.egress, driver.account, world.sheet, world.picked)]
+        arrays = driver.arrays
+        hands = [Hand(box, driver.egress, driver.account, arrays.sheet, arrays.picked)]
         for _ in range(1, self.count):
-            outbox = new_outbox(driver.method, world, driver.problem.p, box.to.shape[0])
+            outbox = new_outbox(driver.method, arrays, driver.problem.p, box.to.shape[0])
             egress, account = nobody._replace(counter=np.zeros(2, np.int64)), loop.new_account(driver.method)
-            picked = PickedRows(world.picked.rows, np.zeros_like(world.picked.pick))
-            hands.append(Hand(outbox, egress, account, np.zeros_like(world.sheet), picked))
+            picked = PickedRows(arrays.picked.rows, np.zeros_like(arrays.picked.pick))
+            hands.append(Hand(outbox, egress, account, np.zeros_like(arrays.sheet), picked))
         for stage in stages:
             while stage:
                 stage = self._at_once(driver, events, hands, stage)
@@ -105,7 +105,7 @@ class Team:
         if self._floor > HIGHEST:
             self._last[:], self._floor = 0, 0
         order, peers, dice, _ = events
-        place, first = in_levels(driver.method, driver.world, order, peers, dice, self._last, self._floor)
+        place, first = in_levels(driver.method, driver.arrays, order, peers, dice, self._last, self._floor)
         self._floor += first.shape[0] - 1
         return [part[place] for part in events], list(self._stages(first))
 
@@ -134,8 +134,8 @@ class Team:
 
         def work(hand: Hand) -> None:
             *boxes, sheet, picked = hand
-            world = driver.world._replace(sheet=sheet, picked=picked)
-            state = driver.method, world, driver.own, driver.tie
+            arrays = driver.arrays._replace(sheet=sheet, picked=picked)
+            state = driver.method, arrays, driver.own, driver.edge
             while (k := next(turn)) < len(stage):
                 a, b = stage[k]
                 a += loop.run(*state, *(part[a:b] for part in events), *boxes, loop.NO_LIMIT)
@@ -151,7 +151,13 @@ class Team:
 
 
 def in_levels(
-    method: Any, world: World, order: np.ndarray, peers: np.ndarray, dice: np.ndarray, last: np.ndarray, floor: int = 0
+    method: Any,
+    arrays: AgentArrays,
+    order: np.ndarray,
+    peers: np.ndarray,
+    dice: np.ndarray,
+    last: np.ndarray,
+    floor: int = 0,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Wakes in the order of their levels, and where each level begins and the last one ends."""
     if method.traffic.footprint not in FOOTPRINTS:
@@ -162,8 +168,8 @@ def in_levels(
         raise ParameterError(f'{method!r}: footprint="partner" is for a method that exchanges with one neighbour')
     count = order.shape[0]
     level, first, place = np.empty(count, np.int32), np.empty(count + 1, np.int32), np.empty(count, np.int64)
-    ties = world.tie_start, world.peer, world.choice
-    depth = arrange(order, peers, dice, *ties, method.traffic.footprint == "partner", floor, last, level, first, place)
+    edges = arrays.edge_start, arrays.peer, arrays.choice
+    depth = arrange(order, peers, dice, *edges, method.traffic.footprint == "partner", floor, last, level, first, place)
     return place, first[: depth + 1]
 
 
@@ -171,12 +177,12 @@ def certain(driver: Immediate, order: np.ndarray, budget: loop.Budget) -> int:
     """How many of these wakes certainly happen before the budget is spent: if each costs the most that it may."""
     if not np.isfinite(budget.limit):
         return int(order.shape[0])
-    method, world = driver.method, driver.world
-    letters = np.full(order.shape[0], method.traffic.max_letters)
-    if method.traffic.footprint == "ties":
-        degree = world.tie_start[order + 1] - world.tie_start[order]
-        letters = method.traffic.broadcasts * degree + (method.traffic.max_letters - method.traffic.broadcasts)
-    lengths = [longest([length]) for length in lengths_of(method.letters, driver.problem.p)]
-    cost = letters * np.max(budget.letter + budget.number * lengths, initial=0.0)
-    spent = loop.cost_of(driver.account, budget.letter, budget.number)
+    method, arrays = driver.method, driver.arrays
+    messages = np.full(order.shape[0], method.traffic.max_messages)
+    if method.traffic.footprint == "edges":
+        degree = arrays.edge_start[order + 1] - arrays.edge_start[order]
+        messages = method.traffic.broadcasts * degree + (method.traffic.max_messages - method.traffic.broadcasts)
+    lengths = [longest([length]) for length in lengths_of(method.messages, driver.problem.p)]
+    cost = messages * np.max(budget.message + budget.number * lengths, initial=0.0)
+    spent = loop.cost_of(driver.account, budget.message, budget.number)
     return int(np.searchsorted(spent + np.cumsum(cost) - cost, budget.limit))

@@ -1,6 +1,6 @@
-"""One agent in one process: a world of size one, on the same compiled loop as the simulator.
+"""One agent in one process: the arrays of one agent, on the same compiled loop as the simulator.
 
-A peer has no input or output of its own. It is told when to wake and what has arrived, and answers with the letters
+A peer has no input or output of its own. It is told when to wake and what has arrived, and answers with the messages
 to send, as bytes; time, randomness and transport come from outside.
 """
 
@@ -11,17 +11,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..core import loop
-from ..core.letters import Bounds, Contents, longest
+from ..core.arrays import NEEDS_ROOM, REFUSED, VACANT, AgentArrays, new_outbox, system_dice
 from ..core.linear import DenseRows
+from ..core.messages import Bounds, Contents, longest
 from ..core.method import finished_by, shown_by
 from ..core.models import Linear
-from ..core.world import NEEDS_ROOM, REFUSED, VACANT, World, new_outbox, system_dice
 from ..errors import CapacityError, DataError, LedgerError, ParameterError
 from .wire import decode, encode
 
 
 class Outgoing(NamedTuple):
-    """A letter to be sent."""
+    """A message to be sent."""
 
     sender: int  # address
     to: int  # address
@@ -31,18 +31,18 @@ class Outgoing(NamedTuple):
 
     @property
     def data(self) -> bytes:
-        """The letter as bytes, for :meth:`Peer.receive` of another."""
+        """The message as bytes, for :meth:`Peer.receive` of another."""
         return encode(self.sender, self.kind, self.text, self.contents)
 
 
 class Peer:
-    """An agent that exchanges encoded letters.
+    """An agent that exchanges encoded messages.
 
     Parameters
     ----------
     method : rule
-    world : World
-        The world of this one agent (:func:`coterie.engines.worlds.part_of`).
+    arrays : World
+        The agents' arrays of this one agent (:func:`coterie.engines.arrays.part_of`).
     theta : (p,) ndarray
         The model to start from. :meth:`greet` sends it: of a private method, it must be public, such as zeros or what
         was published before; never a model trained alone, and never :attr:`final`.
@@ -54,33 +54,33 @@ class Peer:
     --------
     >>> import coterie as ct
     >>> from coterie.engines.peer import Peer
-    >>> from coterie.engines.worlds import part_of, world_of
+    >>> from coterie.engines.arrays import part_of, arrays_of
     >>> problem = ct.Problem.propagation([[0.0], [2.0]], ct.graphs.complete(2), alpha=0.5)
-    >>> world, models = world_of(problem), problem.local()
-    >>> ann, bob = (Peer(ct.CoordinateDescent(), part_of(world, i, i + 1), models[i]) for i in (0, 1))
-    >>> for letter in bob.greet():
-    ...     ann.receive(letter.data)
+    >>> arrays, models = arrays_of(problem), problem.local()
+    >>> ann, bob = (Peer(ct.CoordinateDescent(), part_of(arrays, i, i + 1), models[i]) for i in (0, 1))
+    >>> for message in bob.greet():
+    ...     ann.receive(message.data)
     []
-    >>> [letter.to for letter in ann.wake()]  # half-way between its own model and bob's
+    >>> [message.to for message in ann.wake()]  # half-way between its own model and bob's
     [1]
     >>> ann.theta.tolist()
     [1.0]
     """
 
     _own: Any
-    _tie: Any
+    _edge: Any
 
-    def __init__(self, method: Any, world: World, theta: np.ndarray, ledger: Any = None):
-        if world.address.shape != (1,):
-            raise ParameterError(f"a peer is a world of one agent, not of {world.address.shape[0]}")
+    def __init__(self, method: Any, arrays: AgentArrays, theta: np.ndarray, ledger: Any = None):
+        if arrays.address.shape != (1,):
+            raise ParameterError(f"a peer is the arrays of one agent, not of {arrays.address.shape[0]}")
         theta = np.ascontiguousarray(theta, dtype=float)
-        dense = isinstance(world.rows, DenseRows) and isinstance(world.model, Linear)
-        features = world.roles.shape[0] or (world.rows.values.shape[1] if dense else theta.size)
+        dense = isinstance(arrays.rows, DenseRows) and isinstance(arrays.model, Linear)
+        features = arrays.roles.shape[0] or (arrays.rows.values.shape[1] if dense else theta.size)
         if theta.shape != (features,) or not np.all(np.isfinite(theta)):
             raise ParameterError(f"theta must be a model of {features} finite numbers; found {theta!r}")
         self.method = method
-        self._contents = Contents(method.letters, Bounds(world.sent.shape[0] or theta.shape[0]))
-        self.resume(world, *method.start(world, theta[None, :]))
+        self._contents = Contents(method.messages, Bounds(arrays.sent.shape[0] or theta.shape[0]))
+        self.resume(arrays, *method.start(arrays, theta[None, :]))
         self._account = loop.new_account(method)
         self._ledger = ledger
         plan = method.privacy.plan
@@ -94,17 +94,17 @@ class Peer:
             ledger.check(plan)
 
     def __repr__(self) -> str:
-        ties = np.count_nonzero(self.world.peer != VACANT)
-        return f"Peer({self.method!r}, address={self.address}, ties={ties})"
+        edges = np.count_nonzero(self.arrays.peer != VACANT)
+        return f"Peer({self.method!r}, address={self.address}, edges={edges})"
 
     def _new_egress(self) -> loop.Egress:
-        letters = self.method.traffic.max_letters + self.method.traffic.broadcasts * self.world.peer.shape[0]
-        return loop.new_egress(letters, longest(self._contents.lengths))
+        messages = self.method.traffic.max_messages + self.method.traffic.broadcasts * self.arrays.peer.shape[0]
+        return loop.new_egress(messages, longest(self._contents.lengths))
 
     @property
     def address(self) -> int:
         """Address of the agent."""
-        return int(self.world.address[0])
+        return int(self.arrays.address[0])
 
     @property
     def own(self) -> Any:
@@ -112,22 +112,22 @@ class Peer:
         return self._own
 
     @property
-    def tie(self) -> Any:
-        """What the method keeps of its ties, likewise."""
-        return self._tie
+    def edge(self) -> Any:
+        """What the method keeps of its edges, likewise."""
+        return self._edge
 
     @property
     def theta(self) -> np.ndarray:
         """Model of the agent as it would use it now, a copy."""
-        return shown_by(self.method, self.world, self._own, self._tie)[0].copy()
+        return shown_by(self.method, self.arrays, self._own, self._edge)[0].copy()
 
     @property
     def final(self) -> np.ndarray:
         """The model for the agent's own use. Of a private method, it may depend on data in the clear: never send it."""
-        return finished_by(self.method, self.world, self._own, self._tie)[0]
+        return finished_by(self.method, self.arrays, self._own, self._edge)[0]
 
     def greet(self) -> list[Outgoing]:
-        """The letters of the initial swap."""
+        """The messages of the initial swap."""
         loop.meet(*self._state())
         return self._collect()
 
@@ -149,8 +149,8 @@ class Peer:
         """
         dice = None if dice is None else self._checked(dice)
         peer = VACANT if peer is None else peer
-        if peer != VACANT and peer not in self.world.peer:
-            raise ParameterError(f"agent {self.address} has no tie to peer={peer!r}")
+        if peer != VACANT and peer not in self.arrays.peer:
+            raise ParameterError(f"agent {self.address} has no edge to peer={peer!r}")
         releases = self._ledger is not None and not self._ledger.exhausted
         if self._ledger is not None:
             self._own.account[0] = self._ledger.account  # what is spent is spent, whoever has spent it
@@ -159,18 +159,18 @@ class Peer:
         if dice is None:
             # the key that noise is made from: not a bit of it exists before
             dice = system_dice(self.method.traffic.dice)
-        method, world, own, tie, outbox, egress, account = self._state()
+        method, arrays, own, edge, outbox, egress, account = self._state()
         me, peers, moments = np.zeros(1, np.int64), np.array([peer]), np.array([moment])
-        loop.run(method, world, own, tie, me, peers, dice[None, :], moments, outbox, egress, account, loop.NO_LIMIT)
-        letters = self._collect()
+        loop.run(method, arrays, own, edge, me, peers, dice[None, :], moments, outbox, egress, account, loop.NO_LIMIT)
+        messages = self._collect()
         if self._ledger is not None and not np.array_equal(own.account[0], self._ledger.account):
             raise LedgerError(f"{method!r} did not spend what its ledger says: {own.account[0]} was spent")
         if releases:
-            self._ledger.keep([letter.data for letter in letters])  # what has to be sent again is sent as it is
-        return letters
+            self._ledger.keep([message.data for message in messages])  # what has to be sent again is sent as it is
+        return messages
 
     def receive(self, data: bytes) -> list[Outgoing]:
-        """Take in one letter; a :class:`~coterie.errors.DataError` if it is not a good one.
+        """Take in one message; a :class:`~coterie.errors.DataError` if it is not a good one.
 
         Returns
         -------
@@ -179,11 +179,11 @@ class Peer:
         """
         sender, kind, text = decode(data, self._contents)
         if sender == self.address:
-            raise DataError(f"a letter from {sender}, which is this agent itself")
+            raise DataError(f"a message from {sender}, which is this agent itself")
         return self.take(sender, kind, text)
 
     def take(self, sender: int, kind: int, text: np.ndarray) -> list[Outgoing]:
-        """Take in one letter that was decoded and checked already.
+        """Take in one message that was decoded and checked already.
 
         Returns
         -------
@@ -194,17 +194,17 @@ class Peer:
         loop.accept(*self._state(), *one, text[None, :])
         return self._collect()
 
-    def renew(self, world: World) -> None:
-        """Go on in another world: other rows, ties or weights. What is known of neighbours that stay is kept."""
-        own, tie = self.method.start(world, self._own.theta)
+    def renew(self, arrays: AgentArrays) -> None:
+        """Go on in other arrays: other rows, edges or weights. What is known of neighbours that stay is kept."""
+        own, edge = self.method.start(arrays, self._own.theta)
         own = loop.moved(self._own, own, slice(None), slice(None), skip=loop.ANEW)
-        _, there, here = np.intersect1d(self.world.peer, world.peer, return_indices=True)
-        stay = world.peer[here] != VACANT
-        tie = loop.moved(self._tie, tie, there[stay], here[stay], skip=loop.ANEW)
-        self.resume(world, own, tie)
+        _, there, here = np.intersect1d(self.arrays.peer, arrays.peer, return_indices=True)
+        stay = arrays.peer[here] != VACANT
+        edge = loop.moved(self._edge, edge, there[stay], here[stay], skip=loop.ANEW)
+        self.resume(arrays, own, edge)
 
     def recover(self) -> None:
-        """Take over the last release if the state is from before it: its letters were kept, and may be sent already.
+        """Take over the last release if the state is from before it: its messages were kept, and may be sent already.
 
         For private methods that publish a model. What a crash has cut off is not lost, and costs nothing again.
         """
@@ -224,10 +224,10 @@ class Peer:
                 own.said[0] = 1.0
         own.account[0] = self._ledger.account
 
-    def resume(self, world: World, own: Any, tie: Any) -> None:
-        """Go on from a state that was kept: :attr:`own` and :attr:`tie`, and the ties of the world they are of."""
-        self.world, self._own, self._tie = world, own, tie
-        self._outbox = new_outbox(self.method, world, own.theta.shape[1], self.method.traffic.max_letters)
+    def resume(self, arrays: AgentArrays, own: Any, edge: Any) -> None:
+        """Go on from a state that was kept: :attr:`own` and :attr:`edge`, and the edges of the agents' arrays they are of."""
+        self.arrays, self._own, self._edge = arrays, own, edge
+        self._outbox = new_outbox(self.method, arrays, own.theta.shape[1], self.method.traffic.max_messages)
         self._egress = self._new_egress()
 
     def _checked(self, dice: np.ndarray) -> np.ndarray:
@@ -240,18 +240,18 @@ class Peer:
         return given
 
     def _state(self) -> tuple[Any, ...]:
-        return self.method, self.world, self._own, self._tie, self._outbox, self._egress, self._account
+        return self.method, self.arrays, self._own, self._edge, self._outbox, self._egress, self._account
 
     def _collect(self) -> list[Outgoing]:
         egress = self._egress
         if self._outbox.cursor[REFUSED] or egress.counter[1]:
-            raise CapacityError(f"{self.method!r} posted more letters in one event than it announces")
-        letters = []
+            raise CapacityError(f"{self.method!r} posted more messages in one event than it announces")
+        messages = []
         for c in range(egress.counter[0]):
             to, kind, text = int(egress.to[c]), int(egress.kind[c]), egress.text[c, : egress.length[c]].copy()
-            letters.append(Outgoing(self.address, to, kind, text, self._contents))
+            messages.append(Outgoing(self.address, to, kind, text, self._contents))
         egress.counter[:] = 0
         if self._outbox.cursor[NEEDS_ROOM]:
-            self.world, self._tie = loop.widen(self.method, self.world, self._tie, self._outbox)
+            self.arrays, self._edge = loop.widen(self.method, self.arrays, self._edge, self._outbox)
             self._egress = self._new_egress()
-        return letters
+        return messages

@@ -17,11 +17,11 @@ from ..problem import Problem
 Score = Callable[[np.ndarray], Any]
 
 
-class Recorder:
+class FileRecorder:
     """An observer of :func:`coterie.simulate` that writes the score of every agent to a file.
 
     Pass it as ``observe`` (or as one of several), say ``every`` how many wakes it is to look, and open another
-    terminal: ``coterie watch run.jsonl`` shows the ties, and the scores as they change. The file has one json object a
+    terminal: ``coterie watch run.jsonl`` shows the edges, and the scores as they change. The file has one json object a
     line: first who there is, then the scores at each row of the trace. Its value in the trace is their mean.
 
     Parameters
@@ -29,7 +29,7 @@ class Recorder:
     path : path
         Of a file that is written anew; its name ends with ``.jsonl``.
     problem : Problem
-        Whose agents and ties they are.
+        Whose agents and edges they are.
     score : callable, optional
         Theta (n, p) to the scores of all agents, (n,). Default: :meth:`coterie.Problem.losses`, each agent's own loss.
     what : str
@@ -41,7 +41,7 @@ class Recorder:
     --------
     >>> import coterie as ct
     >>> problem = ct.Problem.propagation([[0.0], [2.0]], ct.graphs.complete(2), alpha=0.5)
-    >>> recorder = ct.Recorder(getfixture("tmp_path") / "run.jsonl", problem)
+    >>> recorder = ct.observers.FileRecorder(getfixture("tmp_path") / "run.jsonl", problem)
     >>> run = ct.simulate(problem, "cd", wakes=4, every=2, observe=recorder)
     >>> run.trace.columns[-1], len(recorder.path.read_text().splitlines())
     ('loss', 4)
@@ -72,7 +72,7 @@ class Recorder:
             "what": what,
             "higher": higher,
             "names": [str(name) for name in problem.members],
-            "ties": [[int(a), int(b), float(f"{w:.4g}")] for a, b, w in zip(i, j, weight, strict=True)],
+            "edges": [[int(a), int(b), float(f"{w:.4g}")] for a, b, w in zip(i, j, weight, strict=True)],
             "alone": self._scores(problem.local()),
         }
         self._write(head, "w")

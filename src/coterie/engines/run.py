@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..core.letters import Bounds, bits_of
+from ..core.messages import Bounds, bits_of
 from ..core.wrap.learned import Learned
 from ..errors import ParameterError
 from ..graphs import Graph
@@ -35,15 +35,15 @@ class Run:
         How many times an agent woke.
     time : float
         Simulated time, in mean intervals between two wakes of one agent.
-    letters, vectors, bytes : int
-        What the agents sent, the initial swap included: letters, vectors of p numbers, bytes on the wire.
+    messages, vectors, bytes : int
+        What the agents sent, the initial swap included: messages, vectors of p numbers, bytes on the wire.
     tally : (kinds, 2) ndarray
-        Letters and numbers sent, for each kind of letter of the method.
+        Messages and numbers sent, for each kind of message of the method.
     lost, duplicated : int
-        Letters that the network lost or delivered twice (see :class:`coterie.Conditions`).
+        Messages that the network lost or delivered twice (see :class:`coterie.Conditions`).
     seed : int or None
     before : Run or None
-        What came first, if this is a second half (:meth:`after`): its letters are in the account, not in the tally.
+        What came first, if this is a second half (:meth:`after`): its messages are in the account, not in the tally.
     plan : coterie.privacy.Plan or None
         Of a private method: what it claims, and the noise of every release.
     epsilon, delta : float or None
@@ -67,7 +67,7 @@ class Run:
     trace: pd.DataFrame
     wakes: int
     time: float
-    letters: int
+    messages: int
     vectors: int
     bytes: int
     seed: Any
@@ -112,7 +112,7 @@ class Run:
         )
         if "neighbours" in before.trace:
             trace["neighbours"] = before.trace["neighbours"].iloc[-1]
-        sums = ("wakes", "time", "letters", "vectors", "bytes", "lost", "duplicated")
+        sums = ("wakes", "time", "messages", "vectors", "bytes", "lost", "duplicated")
         both = self.epsilon is not None and before.epsilon is not None
         claim: dict[str, Any] = {
             name: getattr(self, name) + getattr(before, name) if both else None for name in ("epsilon", "delta")
@@ -136,7 +136,7 @@ class Run:
 
     @property
     def honest(self) -> np.ndarray:
-        """Who sent what the method says, (n,) of True and False: all agents but those of :class:`coterie.Attacked`."""
+        """Who sent what the method says, (n,) of True and False: all agents but those of :class:`coterie.robust.Attacked`."""
         return ~np.isin(np.arange(self.problem.n), self.method.inspection.liars)
 
     @property
@@ -164,8 +164,8 @@ class Run:
         160.0
         """
         bounds, bits = Bounds(self.problem.p, outputs=self.problem.outputs), 0.0
-        for kind, (letters, numbers) in enumerate(self.tally.tolist()):  # none of a baseline
-            bits += bits_of(self.method.letters[kind], letters, numbers, bounds, number_bits)
+        for kind, (messages, numbers) in enumerate(self.tally.tolist()):  # none of a baseline
+            bits += bits_of(self.method.messages[kind], messages, numbers, bounds, number_bits)
         return bits + (self.before.bits(number_bits) if self.before else 0.0)
 
     def model(self, agent: Any) -> np.ndarray:
@@ -198,8 +198,8 @@ class Run:
         lines = [
             f"Run of {self.method!r} on {self.problem.n} agents, {self.wakes} wakes",
             f"  objective {self.trace['value'].iloc[0]:.6g} -> {self.value:.6g}",
-            f"  sent {self.vectors} vectors in {self.letters} letters, {self.bytes} bytes",
+            f"  sent {self.vectors} vectors in {self.messages} messages, {self.bytes} bytes",
         ]
         if self.lost or self.duplicated:
-            lines.append(f"  the network lost {self.lost} letters and delivered {self.duplicated} twice")
+            lines.append(f"  the network lost {self.lost} messages and delivered {self.duplicated} twice")
         return "\n".join(lines + [f"  note: {note}" for note in self.notes])

@@ -1,11 +1,11 @@
 """One block of agents, as an actor of a cluster: it builds its part of the problem, and runs the loop of one process.
 
-Agents of the block are numbered from 0 in its world, and the neighbours that they have elsewhere, in the order of their
+Agents of the block are numbered from 0 in its arrays, and the neighbours that they have elsewhere, in the order of their
 numbers, come after them. Those of one other shard stand side by side, and the other shard has the same list: so what
 goes from shard to shard need not say much.
 
-The last letters of a method that ``publishes`` are stored once (:class:`~coterie.core.world.Heard`), those from
-elsewhere as well: one row for each agent that has spoken goes to each shard where it has a neighbour. All other letters
+The last messages of a method that ``publishes`` are stored once (:class:`~coterie.core.arrays.Heard`), those from
+elsewhere as well: one row for each agent that has spoken goes to each shard where it has a neighbour. All other messages
 go one by one, as they are.
 """
 
@@ -18,21 +18,21 @@ import numpy as np
 
 from .._workers import Record, WorkerLog
 from ..core import loop
-from ..core.letters import lengths_of, longest
+from ..core.arrays import EVERYONE, NEEDS_ROOM, REFUSED, VACANT, AgentArrays, Heard, new_outbox, stored_once
 from ..core.linear import frozen
+from ..core.messages import lengths_of, longest
 from ..core.method import finished_by, shown_by
 from ..core.methods import check_fit
 from ..core.private.terms import Terms
-from ..core.world import EVERYONE, NEEDS_ROOM, REFUSED, VACANT, Heard, World, new_outbox, stored_once
 from ..errors import CapacityError, GraphError, ParameterError
 from ..problem import Problem
 from ..problem.sharded import Block, Pose, ShardedProblem, assembled, asymmetry
+from .arrays import arrays_of, part_of
 from .cluster import check_importable
 from .drivers import seeds, undeliverable
 from .parallel import Team
-from .worlds import part_of, world_of
 
-#: Letters in the box of a shard, which is emptied when the next event might fill it.
+#: Messages in the box of a shard, which is emptied when the next event might fill it.
 BOX = 4096
 #: Wakes of all agents that are drawn at a time.
 CHUNK = 1 << 17
@@ -43,7 +43,7 @@ class Facts(NamedTuple):
 
     n_features: int
     largest: int  # the most rows of an agent
-    ties: np.ndarray  # (shards,) how many there are to each
+    edges: np.ndarray  # (shards,) how many there are to each
     in_balls: bool  # whether models stay in balls
 
 
@@ -51,7 +51,7 @@ class Summary(NamedTuple):
     """What a shard says after a step."""
 
     account: np.ndarray
-    sent: int  # letters, or rows, that it hands out
+    sent: int  # messages, or rows, that it hands out
     records: list[Record]  # what it has logged
 
 
@@ -62,17 +62,17 @@ class Rows(NamedTuple):
     text: np.ndarray  # (rows, p)
 
 
-Ties = tuple[np.ndarray, np.ndarray, np.ndarray]
+Edges = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 class Batch(NamedTuple):
-    """Letters from one shard to another."""
+    """Messages from one shard to another."""
 
-    sender: np.ndarray  # (letters,) number of the agent
-    to: np.ndarray  # (letters,) likewise
-    kind: np.ndarray  # (letters,)
-    length: np.ndarray  # (letters,)
-    text: np.ndarray  # the numbers of all letters, one after the other
+    sender: np.ndarray  # (messages,) number of the agent
+    to: np.ndarray  # (messages,) likewise
+    kind: np.ndarray  # (messages,)
+    length: np.ndarray  # (messages,)
+    text: np.ndarray  # the numbers of all messages, one after the other
 
 
 class Shard:
@@ -102,21 +102,21 @@ class Shard:
         start, peer = problem.graph.start, problem.graph.peer
         self.peer = number[peer[start[here.start] : start[here.stop]]]
         self.owner = np.repeat(np.arange(self.first, self.last), np.diff(start[here.start : here.stop + 1]))
-        ties = np.bincount(self._shard_of(self.peer), minlength=cuts.shape[0] - 1)
-        ties[k] = 0
-        return Facts(problem.p, int(problem.data.sizes.max(initial=1)), ties, bool(np.isfinite(problem.radius)))
+        edges = np.bincount(self._shard_of(self.peer), minlength=cuts.shape[0] - 1)
+        edges[k] = 0
+        return Facts(problem.p, int(problem.data.sizes.max(initial=1)), edges, bool(np.isfinite(problem.radius)))
 
-    def ties_to(self, k: int) -> Ties:
-        """Ties to agents of shard k, sorted: this end, the other end, and weights."""
+    def edges_to(self, k: int) -> Edges:
+        """Edges to agents of shard k, sorted: this end, the other end, and weights."""
         there = np.flatnonzero((self.peer >= self.cuts[k]) & (self.peer < self.cuts[k + 1]))
         graph, here = self.part.problem.graph, self.part.here
         weight = graph.weight[graph.start[here.start] : graph.start[here.stop]]
         return self.owner[there], self.peer[there], weight[there]
 
-    def compare(self, k: int, ties: Ties) -> None:
-        """Raise unless the ties of shard k to this one are those of this one to shard k."""
-        order = np.lexsort((ties[0], ties[1]))
-        theirs, mine = (ties[1][order], ties[0][order], ties[2][order]), self.ties_to(k)
+    def compare(self, k: int, edges: Edges) -> None:
+        """Raise unless the edges of shard k to this one are those of this one to shard k."""
+        order = np.lexsort((edges[0], edges[1]))
+        theirs, mine = (edges[1][order], edges[0][order], edges[2][order]), self.edges_to(k)
         if all(map(np.array_equal, mine, theirs)):
             return
         weights: list[dict[Any, float]] = []
@@ -136,26 +136,26 @@ class Shard:
         seed: Any,
         jobs: int,
     ) -> None:
-        """Make the world, and the state of the method in it."""
+        """Make the agents' arrays, and the state of the method in it."""
         here, self.n, self.goals = self.part.here, n, goals
         self.method = method = _told(self.method, largest)
         self.problem = problem = self.part.problem.among(largest)
         theta = _models(problem, start, here)
-        self.world = self._world(problem, choice)
+        self.arrays = self._arrays(problem, choice)
         traffic = method.traffic
         if traffic.publishes:
             everyone = np.zeros((self.part.number.shape[0], problem.p))
             everyone[: self.size] = theta
-            self.own, self.tie = stored_once(method, self.world, theta)
-            self.tie = type(self.tie)(Heard(everyone, self.world.peer))
+            self.own, self.edge = stored_once(method, self.arrays, theta)
+            self.edge = type(self.edge)(Heard(everyone, self.arrays.peer))
         else:
-            self.own, self.tie = method.start(self.world, theta)
-        self.outbox = new_outbox(method, self.world, problem.p, traffic.max_letters)
+            self.own, self.edge = method.start(self.arrays, theta)
+        self.outbox = new_outbox(method, self.arrays, problem.p, traffic.max_messages)
         self.account = loop.new_account(method)
-        abroad = np.bincount(self.owner[self.world.peer >= self.size] - self.first, minlength=self.size)
-        self.most = 0 if traffic.publishes else int(traffic.max_letters + traffic.broadcasts * abroad.max())
+        abroad = np.bincount(self.owner[self.arrays.peer >= self.size] - self.first, minlength=self.size)
+        self.most = 0 if traffic.publishes else int(traffic.max_messages + traffic.broadcasts * abroad.max())
         room = max(BOX, self.most) if self.most else 0
-        self.egress = loop.new_egress(room, longest(lengths_of(method.letters, problem.p)))
+        self.egress = loop.new_egress(room, longest(lengths_of(method.messages, problem.p)))
         self.out: list[Any] = []
         # Who is tied to each goal, and where those of the goal stand in the list of who is elsewhere.
         goal = self._shard_of(self.peer)
@@ -168,19 +168,19 @@ class Shard:
         parallel = jobs > 1 and traffic.publishes and traffic.footprint
         self.team = Team(jobs, self.part.number.shape[0]) if parallel else None
 
-    def _world(self, problem: Problem, choice: str | np.ndarray) -> World:
-        """The world of the block: its agents first, then who is elsewhere."""
+    def _arrays(self, problem: Problem, choice: str | np.ndarray) -> AgentArrays:
+        """The agents' arrays of the block: its agents first, then who is elsewhere."""
         once, here = self.method.traffic.publishes, self.part.here
         word = choice if isinstance(choice, str) else "uniform"
-        world = part_of(world_of(problem, word, once=once, batch=self.method.training.batch), here.start, here.stop)
+        arrays = part_of(arrays_of(problem, word, once=once, batch=self.method.training.batch), here.start, here.stop)
         peer = np.where(
-            (world.peer >= here.start) & (world.peer < here.stop),
-            world.peer - here.start,
-            world.peer + np.where(world.peer < here.start, self.size, 0),
+            (arrays.peer >= here.start) & (arrays.peer < here.stop),
+            arrays.peer - here.start,
+            arrays.peer + np.where(arrays.peer < here.start, self.size, 0),
         )
         if not (isinstance(choice, str) or once):
-            world = world._replace(choice=np.array(choice))
-        return world._replace(peer=peer, address=frozen(np.arange(self.size)), n_agents=self.n)
+            arrays = arrays._replace(choice=np.array(choice))
+        return arrays._replace(peer=peer, address=frozen(np.arange(self.size)), n_agents=self.n)
 
     def _shard_of(self, agents: np.ndarray) -> np.ndarray:
         return np.searchsorted(self.cuts, agents, side="right") - 1
@@ -194,17 +194,17 @@ class Shard:
         return self._summary(0)
 
     def step(self, count: int, send: bool, *batches: Any) -> Any:
-        """Take in letters, one batch from each goal; let ``count`` agents of all shards wake, those that are here.
+        """Take in messages, one batch from each goal; let ``count`` agents of all shards wake, those that are here.
 
-        Returns a summary; if letters are to be sent, followed by those to each goal.
+        Returns a summary; if messages are to be sent, followed by those to each goal.
         """
         for goal, batch in enumerate(batches):
             (self._read if self.method.traffic.publishes else self._accept)(goal, batch)
-        for chance in self._draws(count):
-            self._wake(*chance)
+        for randomness in self._draws(count):
+            self._wake(*randomness)
         if not send:
             return self._summary(0)
-        parts = self._published() if self.method.traffic.publishes else self._letters()
+        parts = self._published() if self.method.traffic.publishes else self._messages()
         summary = self._summary(sum(len(part[0]) for part in parts))
         return (summary, *parts) if parts else summary
 
@@ -224,21 +224,21 @@ class Shard:
         done = 0 if self.team is None else self.team.run(self, events, loop.NO_LIMIT)  # type: ignore[arg-type]
         while done < order.shape[0]:
             now = slice(done, done + self._room())
-            chance = (part[now] for part in events)
-            done += loop.run(*self._agents(), *chance, *self._boxes(), loop.NO_LIMIT)
+            randomness = (part[now] for part in events)
+            done += loop.run(*self._agents(), *randomness, *self._boxes(), loop.NO_LIMIT)
             self.settle()
 
     def settle(self) -> bool:
-        """Raise if a letter was refused, and make room where an agent needs it. Says whether one did."""
+        """Raise if a message was refused, and make room where an agent needs it. Says whether one did."""
         if self.outbox.cursor[REFUSED] or self.egress.counter[1]:
             raise undeliverable(self.method, self.outbox)
         short = bool(self.outbox.cursor[NEEDS_ROOM])
         if short:
-            self.world, self.tie = loop.widen(self.method, self.world, self.tie, self.outbox)
+            self.arrays, self.edge = loop.widen(self.method, self.arrays, self.edge, self.outbox)
         return short
 
     def _agents(self) -> tuple[Any, ...]:
-        return self.method, self.world, self.own, self.tie
+        return self.method, self.arrays, self.own, self.edge
 
     def _boxes(self) -> tuple[Any, ...]:
         return self.outbox, self.egress, self.account
@@ -246,22 +246,22 @@ class Shard:
     def _summary(self, sent: int) -> Summary:
         return Summary(self.account.copy(), sent, self.log.take())
 
-    # -- letters of a method that publishes ------------------------------------------------------------------------
+    # -- messages of a method that publishes ------------------------------------------------------------------------
 
     def _published(self) -> list[Rows]:
-        """For each goal, the last letters of those who may have spoken since the last time."""
-        letter, parts = self.tie[0].letter, []
+        """For each goal, the last messages of those who may have spoken since the last time."""
+        message, parts = self.edge[0].message, []
         for tied in self.tied:
             place = np.flatnonzero(self.spoke[tied])
-            parts.append(Rows(place.astype(np.int32), letter[tied[place]]))
+            parts.append(Rows(place.astype(np.int32), message[tied[place]]))
         self.spoke[:] = False
         return parts
 
     def _read(self, goal: int, rows: Rows) -> None:
         """Take in what agents of a goal have published."""
-        self.tie[0].letter[self.size + self.spans[goal][0] + rows.place] = rows.text
+        self.edge[0].message[self.size + self.spans[goal][0] + rows.place] = rows.text
 
-    # -- other letters ---------------------------------------------------------------------------------------------
+    # -- other messages ---------------------------------------------------------------------------------------------
 
     def _room(self) -> int:
         """How many events the box has room for, whatever they send; at least one."""
@@ -279,8 +279,8 @@ class Shard:
             self.out.append((*(part[:count].copy() for part in parts), text))
         egress.counter[0] = 0
 
-    def _letters(self) -> list[Batch]:
-        """The letters to each goal, in the order in which they were posted."""
+    def _messages(self) -> list[Batch]:
+        """The messages to each goal, in the order in which they were posted."""
         self._empty()
         none = (np.zeros(0, np.int64),) * 4
         parts, self.out = self.out or [(*none, np.zeros(0))], []
@@ -288,7 +288,7 @@ class Shard:
         lost = np.flatnonzero((to < 0) | (to >= self.part.number.shape[0]))
         if lost.size:
             raise CapacityError(
-                f"{self.method!r} posted a letter that cannot be delivered: to no agent's address, {to[lost[0]]}"
+                f"{self.method!r} posted a message that cannot be delivered: to no agent's address, {to[lost[0]]}"
             )
         begin = np.concatenate([[0], np.cumsum(length)])
         number = np.min_scalar_type(self.n)
@@ -308,17 +308,17 @@ class Shard:
         return batches
 
     def _accept(self, goal: int, batch: Batch) -> None:
-        """Take in letters of agents of a goal."""
+        """Take in messages of agents of a goal."""
         sender = self.size + np.searchsorted(self.away, batch.sender.astype(np.int64))
         to, kind, length = (part.astype(np.int64) for part in (batch.to, batch.kind, batch.length))
         to -= self.first
-        text = np.zeros((to.shape[0], self.outbox.text.shape[1]))  # a handler may write on a letter
+        text = np.zeros((to.shape[0], self.outbox.text.shape[1]))  # a handler may write on a message
         text[_used(text, length)] = batch.text
         done = 0
         while done < to.shape[0]:
             now = slice(done, done + self._room())
-            letters = (part[now] for part in (sender, to, kind, length, text))
-            done += loop.accept(*self._agents(), *self._boxes(), *letters)
+            messages = (part[now] for part in (sender, to, kind, length, text))
+            done += loop.accept(*self._agents(), *self._boxes(), *messages)
             self.settle()
 
     # -- what can be asked of it -----------------------------------------------------------------------------------
@@ -337,7 +337,7 @@ class Shard:
     def measure(self, *borders: np.ndarray) -> tuple[float, float]:
         """The part of the objective that belongs to the agents of this block, and of its gap where models are in balls.
 
-        A tie counts for its lower end.
+        An edge counts for its lower end.
         """
         problem, here = self.problem, self.part.here
         away = np.zeros((self.away.shape[0], problem.p))
@@ -357,7 +357,7 @@ class Shard:
 
     def population(self) -> tuple[np.ndarray, ...]:
         """What the agents take for the population."""
-        found: tuple[np.ndarray, ...] = self.method.inspection.population(self.world, self.own, self.tie)
+        found: tuple[np.ndarray, ...] = self.method.inspection.population(self.arrays, self.own, self.edge)
         return found
 
 
@@ -382,6 +382,6 @@ def _told(method: Any, largest: int) -> Any:
 
 
 def _used(text: np.ndarray, length: np.ndarray) -> np.ndarray:
-    """Which numbers of a box are those of letters of some lengths."""
+    """Which numbers of a box are those of messages of some lengths."""
     used: np.ndarray = np.arange(text.shape[1]) < length[:, None]
     return used

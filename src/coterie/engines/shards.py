@@ -1,12 +1,12 @@
-"""Blocks of agents as actors of a cluster: the compiled loop of :mod:`coterie.core.loop` in each, letters between them.
+"""Blocks of agents as actors of a cluster: the compiled loop of :mod:`coterie.core.loop` in each, messages between them.
 
 Time goes in supersteps of n wakes, so that every agent wakes about once in each. Who wakes, and in which order, follows
-from the seed alone: all shards draw the same, and every one wakes its own. A letter within a shard arrives before the
+from the seed alone: all shards draw the same, and every one wakes its own. A message within a shard arrives before the
 next agent there wakes; one to another shard leaves at the end of the superstep and arrives at the beginning of the
 next, at most n wakes late, whatever the machines are doing. This is all that differs from one process, and with one
 shard nothing does. Where a superstep ends does not depend on when somebody looks.
 
-Rows, ties, letters and models stay on the shards (:mod:`coterie.engines.shard`); this process passes on references, and
+Rows, edges, messages and models stay on the shards (:mod:`coterie.engines.shard`); this process passes on references, and
 gets sums.
 """
 
@@ -22,13 +22,14 @@ import numpy as np
 from .._workers import await_all, causes, gone, replay
 from ..core import loop
 from ..errors import ClusterError, CoterieError, DataError, MismatchError, ParameterError
-from ..problem import Problem, ShardedProblem
+from ..problem import Problem
+from ..problem import ShardedProblem as ShardedProblem
 from ..problem.baselines import Baseline
 from ..problem.sharded import block_of, pose_of
+from .arrays import check_choice, choices
 from .cluster import Cluster, check_cluster, check_importable
 from .drivers import ELSEWHERE, Asked, Driver, Options, seeds
 from .shard import Facts, Shard, Summary
-from .worlds import check_choice, choices
 
 log = logging.getLogger("coterie")
 
@@ -85,7 +86,7 @@ class Shards(Driver):
 
     def close(self) -> None:
         """Give the CPUs back."""
-        log.info("%d letters went from shard to shard in %d wakes", self._handed, self.done)
+        log.info("%d messages went from shard to shard in %d wakes", self._handed, self.done)
         for shard in self.shards:
             self.ray.kill(shard)
         self.shards = []
@@ -112,27 +113,27 @@ class Shards(Driver):
         return facts
 
     def _begin(self, facts: list[Facts], asked: Asked, choice: Any, jobs: int) -> None:
-        """Compare ties, and let the shards make their worlds."""
-        ties = np.stack([fact.ties for fact in facts])
-        tied = (ties + ties.T) > 0
-        self.goals = [np.flatnonzero(row) for row in tied]  # letters go along ties, which have two ends
+        """Compare edges, and let the shards make their agents' arrays."""
+        edges = np.stack([fact.edges for fact in facts])
+        tied = (edges + edges.T) > 0
+        self.goals = [np.flatnonzero(row) for row in tied]  # messages go along edges, which have two ends
         if isinstance(self._posed, ShardedProblem):
             self._get(
                 [
-                    self.shards[b].compare.remote(a, self.shards[a].ties_to.remote(b))
+                    self.shards[b].compare.remote(a, self.shards[a].edges_to.remote(b))
                     for a, b in np.argwhere(np.triu(tied)).tolist()
                 ]
             )
-        chances = choice if isinstance(choice, str) else choices(choice, self._posed)
+        probabilities = choice if isinstance(choice, str) else choices(choice, self._posed)
         begun = []
         for k, shard in enumerate(self.shards):
             first, last = self.cuts[k], self.cuts[k + 1]
-            chance = chances
-            if not isinstance(chances, str):
-                chance = chances[self._posed.graph.start[first] : self._posed.graph.start[last]]
+            randomness = probabilities
+            if not isinstance(probabilities, str):
+                randomness = probabilities[self._posed.graph.start[first] : self._posed.graph.start[last]]
             models = asked.models if isinstance(asked.models, str) else asked.models[first:last]
             largest = max(fact.largest for fact in facts)
-            begun.append(shard.begin.remote(self.n, largest, models, chance, self.goals[k], asked.seed, jobs))
+            begun.append(shard.begin.remote(self.n, largest, models, randomness, self.goals[k], asked.seed, jobs))
         self._get(begun)
 
     @property
@@ -196,7 +197,7 @@ class Shards(Driver):
 
     # -- wakes -----------------------------------------------------------------------------------------------------
 
-    def meet(self, world: Any, who: Any = None) -> None:
+    def meet(self, arrays: Any, who: Any = None) -> None:
         """Let all agents greet their neighbours."""
         self.pending.append([shard.greet.remote() for shard in self.shards])
         self._deliver_all()
@@ -222,7 +223,7 @@ class Shards(Driver):
             self._deliver_all()
 
     def _step(self, receive: bool, send: bool, count: int) -> None:
-        """A superstep, or a piece of one: letters are received where it begins and sent where it ends."""
+        """A superstep, or a piece of one: messages are received where it begins and sent where it ends."""
         self._models = None
         inbox, sent = self.inbox, [[] for _ in self.shards] if send else self.inbox
         summaries: list[Any] = []
@@ -230,18 +231,18 @@ class Shards(Driver):
             batches: Sequence[Any] = inbox[k] if receive else ()
             returns = 1 + len(self.goals[k]) * send
             made = actor.step.options(num_returns=returns).remote(count, send, *batches)
-            summary, *letters = made if returns > 1 else [made]
+            summary, *messages = made if returns > 1 else [made]
             summaries.append(summary)
             if send:
-                for goal, batch in zip(self.goals[k], letters, strict=True):
-                    sent[goal].append(batch)  # a reference: the letters themselves go from shard to shard
+                for goal, batch in zip(self.goals[k], messages, strict=True):
+                    sent[goal].append(batch)  # a reference: the messages themselves go from shard to shard
         self.inbox = sent
         self.pending.append(summaries)
         self._read(AHEAD)
 
     def _deliver_all(self) -> None:
-        """Until no letter is under way."""
-        # In the middle of a superstep all letters received have been read; those to send are still on the shards.
+        """Until no message is under way."""
+        # In the middle of a superstep all messages received have been read; those to send are still on the shards.
         receive = self.done % self.n == 0
         while True:
             self._step(receive, True, 0)
@@ -272,7 +273,7 @@ class Shards(Driver):
             cause: Any = error.__cause__
             while isinstance(cause, self.ray.exceptions.RayTaskError) and isinstance(cause.cause, BaseException):
                 cause = cause.cause
-            if isinstance(cause, gone(self.ray)):  # or its machine, with letters of it
+            if isinstance(cause, gone(self.ray)):  # or its machine, with messages of it
                 raise ClusterError(
                     "a shard is gone, and its agents with it: a simulation keeps no checkpoints, start it again "
                     f"({cause})"
@@ -290,9 +291,9 @@ def check_engine(method: Any, problem: Any, options: Options, others: Mapping[st
             raise ParameterError(IN_WAKES.format(name=name))
     if isinstance(method, Baseline):
         raise ParameterError(f"engine=ct.Cluster(...): {method!r} is computed in one place: leave engine out")
-    if method.ties.spare:
+    if method.edges.spare:
         raise ParameterError(
-            f"engine=ct.Cluster(...): {method!r} learns who is tied to whom, and a shard only knows the ties that its "
+            f"engine=ct.Cluster(...): {method!r} learns who is tied to whom, and a shard only knows the edges that its "
             "agents began with; leave engine out, or learn the graph first, with ct.learn_graph(...), and run "
             f"{method.method!r} on it"
         )
@@ -303,14 +304,14 @@ def check_engine(method: Any, problem: Any, options: Options, others: Mapping[st
         )
     if method.traffic.sums or (isinstance(problem, Problem) and problem.graph.directed):
         raise ParameterError(
-            f"engine=ct.Cluster(...): {method!r} sends what neighbours add up, or along one-way ties, and shards "
-            "pass on the last letter of each agent, along ties that are mutual; leave engine out"
+            f"engine=ct.Cluster(...): {method!r} sends what neighbours add up, or along one-way edges, and shards "
+            "pass on the last message of each agent, along edges that are mutual; leave engine out"
         )
     check_choice(choice)
     if isinstance(problem, ShardedProblem):
         if not isinstance(choice, str):
             raise ParameterError(
-                'choice must be "uniform" or "weight" for a ShardedProblem: no process has the ties of all agents'
+                'choice must be "uniform" or "weight" for a ShardedProblem: no process has the edges of all agents'
             )
         check_importable(method)
     else:

@@ -69,7 +69,7 @@ def simulate(
     problem : Problem or ShardedProblem
         The latter is built in parts on the shards of ``engine``; without one, as a whole in this process.
     method : rule or str
-        Such as ``ct.CoordinateDescent()`` or ``"cd"``. A baseline (``ct.GlobalModel()``, ``"global"``, ...) is
+        Such as ``ct.CoordinateDescent()`` or ``"cd"``. A baseline (``ct.baselines.GlobalModel()``, ``"global"``, ...) is
         computed at once, and nothing is sent.
     wakes : int, optional
         How many times some agent wakes, in all. May be left out when ``events`` are given, and for a private method
@@ -98,7 +98,7 @@ def simulate(
         What becomes of the problem on the way: new examples, agents that join or leave. Same agents in the same
         order; see :meth:`coterie.Problem.on`.
     keep_state : bool, optional
-        Whether the run keeps what it takes to go on later: all that agents know of each other, letters under way,
+        Whether the run keeps what it takes to go on later: all that agents know of each other, messages under way,
         random generators. Default: if that is no more than 64 MB. Not on a cluster.
     watch : observer, or sequence of them, optional
         Told every row of the trace as it comes, and of the end: :mod:`coterie.observers` has some.
@@ -112,9 +112,9 @@ def simulate(
         neighbour it exchanges models with (-1 for an agent that has none).
     conditions : Conditions, optional
         Latency, loss, duplication, reordering, outages, stragglers, partial participation; with ``rounds``, only who
-        takes part. Default: letters arrive at once, and everybody takes part.
+        takes part. Default: messages arrive at once, and everybody takes part.
     capacity : int, optional
-        Bound on the letters under way. Default: as many as it takes.
+        Bound on the messages under way. Default: as many as it takes.
     choice : "uniform", "weight" or (n, n) array or sparse matrix
         With which probability agent i chooses neighbour j for an exchange (pi_i^j in MP): all alike, in proportion to
         the weights, or to row i of a matrix.
@@ -126,10 +126,10 @@ def simulate(
         Let threads take wakes as they come, also those that touch each other, without the promise of same bits: for
         dense graphs, where few wakes do not. Refused for a private method, whose noise must be as it was planned.
     engine : Cluster, optional
-        Run on a cluster, a block of agents on each of its shards: letters from one shard to another arrive up to n
-        wakes late, about one of each agent. Same seed, same number of shards, same bits. With the last wake all letters
+        Run on a cluster, a block of agents on each of its shards: messages from one shard to another arrive up to n
+        wakes late, about one of each agent. Same seed, same number of shards, same bits. With the last wake all messages
         under way are delivered, and answers to them; not so when ``until`` ends the run. Goes with ``wakes`` and a
-        method that keeps the ties as they are, not with ``events``, ``conditions``, ``changes`` or ``capacity``.
+        method that keeps the edges as they are, not with ``events``, ``conditions``, ``changes`` or ``capacity``.
         A private method that is not told how long runs for as many wakes as its budget is split for, by Poisson clocks.
         Default: in this process.
     fetch : bool or callable, optional
@@ -209,7 +209,7 @@ def simulate(
         raise ParameterError(f"until={until!r} must be a function of the models")
     if every is not None and not (isinstance(every, Integral) and every >= 1):
         raise ParameterError(f"every={every!r} must be a whole number of {unit}, at least 1")
-    if method.ties.spare and not (isinstance(given.choice, str) and given.choice == "uniform"):
+    if method.edges.spare and not (isinstance(given.choice, str) and given.choice == "uniform"):
         raise ParameterError("choice is for a given graph: with a learned one, all neighbours are alike")
     stages = _stages(problem, method, changes, unit, total)
     models = _start(problem, method, start if old is None else start.published)
@@ -283,7 +283,7 @@ def _watched(
     while measured() < total and not ended:
         mark = total if every is None else min(total, measured() + every - measured() % every)
         goal = min(mark, coming[0][0]) if coming else mark
-        began, before = clock.perf_counter(), (driver.done, driver.account[loop.LETTERS] if bounded else 0)
+        began, before = clock.perf_counter(), (driver.done, driver.account[loop.MESSAGES] if bounded else 0)
         steps = min(pace, goal - measured()) if unit in ("wakes", "rounds") else pace
         driver.advance(steps, driver.budget(unit, goal))
         took = clock.perf_counter() - began
@@ -292,9 +292,9 @@ def _watched(
         elif took < 0.1 and driver.done - before[0] == steps == pace:
             pace = min(2 * pace, longest)
         if bounded:
-            quiet = 0 if driver.account[loop.LETTERS] > before[1] else quiet + driver.done - before[0]
+            quiet = 0 if driver.account[loop.MESSAGES] > before[1] else quiet + driver.done - before[0]
         if quiet > PATIENCE * stages[0][1].n:
-            raise ParameterError(f"{unit}={total - first} cannot be reached: agents have stopped sending letters")
+            raise ParameterError(f"{unit}={total - first} cannot be reached: agents have stopped sending messages")
         if progress is not None:
             progress(min(measured(), total) - first, total - first)
         while coming and measured() >= coming[0][0]:
@@ -308,7 +308,7 @@ def _watched(
         **{name: getattr(driver, name) for name in ("problem", "method", "wakes", "time", "vectors", "bytes")},
         theta=driver.final if here else cast(np.ndarray, None),
         trace=pd.concat(traces, ignore_index=True),
-        letters=int(driver.account[loop.LETTERS]),
+        messages=int(driver.account[loop.MESSAGES]),
         seed=asked.seed,
         tally=driver.account[loop.KINDS :].reshape(-1, 2).copy(),
         lost=int(driver.account[loop.LOST]),
@@ -345,8 +345,8 @@ def _check_going_on(run: Run, old: State, method: Any, seed: Any, events: Any, c
         )
     if len(changes) and old.once:
         raise ParameterError(
-            "changes=...: the run that was given as start has stored letters once for all neighbours, which cannot be "
-            "carried over to other ties; begin anew from its models with start=run.theta"
+            "changes=...: the run that was given as start has stored messages once for all neighbours, which cannot be "
+            "carried over to other edges; begin anew from its models with start=run.theta"
         )
     if method.privacy.plan is not None and events is not None:
         raise ParameterError(
@@ -492,7 +492,7 @@ def _stages(
         if not same or _kind(changed.loss) != _kind(problem.loss):
             raise MismatchError(
                 f"the change at {moment} {unit} must be a problem of the same agents in the same order, with the same "
-                "features, loss and ball: those that have not come yet, or have left, are agents without ties"
+                "features, loss and ball: those that have not come yet, or have left, are agents without edges"
             )
         stages.append((int(moment), changed))
     for _, stage in stages:

@@ -9,23 +9,23 @@ from typing import Any
 import numpy as np
 
 from .._digest import digest_of
-from ..core.world import World
+from ..core.arrays import AgentArrays
 from ..errors import DataError
 from ..problem import Problem
 
 #: Bytes of state that a run keeps without being asked to.
 SMALL = 64 << 20
-#: What agents change of a world where they learn their ties.
-TIES = ("tie_start", "peer", "inverse", "weight", "choice")
+#: What agents change of agents' arrays where they learn their edges.
+EDGES = ("edge_start", "peer", "inverse", "weight", "choice")
 
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """Where a run stopped. States of agents, of ties and of queues are arrays by their path, ``own/theta``."""
+    """Where a run stopped. States of agents, of edges and of queues are arrays by their path, ``own/theta``."""
 
     driver: str  # which kind of run it was
     setting: str  # a digest of what else the driver was given
-    once: bool  # whether letters were stored once
+    once: bool  # whether messages were stored once
     arrays: Mapping[str, np.ndarray]
     numbers: Mapping[str, Any]  # what json can hold: counters, clocks, random generators
     problem: Any  # a Problem, or a record of one
@@ -44,7 +44,7 @@ class State:
             return f"it was a run {KINDS[self.driver]}, and this one is {KINDS[driver]}"
         if self.setting != setting:
             return "its conditions, or how neighbours are chosen, were others"
-        if problem is self.problem or _same(problem, self.problem, ties=not method.ties.spare):
+        if problem is self.problem or _same(problem, self.problem, edges=not method.edges.spare):
             return ""
         return "it was a run on another problem"
 
@@ -59,21 +59,21 @@ def digests_of_method(method: Any) -> str:
 
 
 def digests_of(problem: Any) -> tuple[str, str]:
-    """Digests of a problem, or of the record of one: without its ties, and with them."""
+    """Digests of a problem, or of the record of one: without its edges, and with them."""
     if hasattr(problem, "stored_digests"):
         first, second = problem.stored_digests
         return first, second
-    bare = digest_of(*(getattr(problem, name) for name in problem.without_ties))
+    bare = digest_of(*(getattr(problem, name) for name in problem.without_edges))
     return bare, digest_of(bare, problem.graph)
 
 
-def _same(one: Any, other: Any, ties: bool) -> bool:
-    return digests_of(one)[ties] == digests_of(other)[ties]
+def _same(one: Any, other: Any, edges: bool) -> bool:
+    return digests_of(one)[edges] == digests_of(other)[edges]
 
 
-def restored(arrays: Mapping[str, np.ndarray], path: str, like: Any) -> Any:
+def restored(kept: Mapping[str, np.ndarray], path: str, like: Any) -> Any:
     """A copy of the array of a path, in place of one of the same kind."""
-    found = arrays.get(path)
+    found = kept.get(path)
     if found is None or found.dtype != np.asarray(like).dtype or found.ndim != np.ndim(like):
         raise DataError(f"the state of the run does not fit this method: {path} is missing, or of another kind")
     if not isinstance(like, np.ndarray):
@@ -84,11 +84,11 @@ def restored(arrays: Mapping[str, np.ndarray], path: str, like: Any) -> Any:
     return copy
 
 
-def ties_of(world: World) -> dict[str, np.ndarray]:
-    """What agents have changed of a world."""
-    return {f"world/{name}": getattr(world, name) for name in TIES}
+def edges_of(arrays: AgentArrays) -> dict[str, np.ndarray]:
+    """What agents have changed of agents' arrays."""
+    return {f"arrays/{name}": getattr(arrays, name) for name in EDGES}
 
 
-def with_ties(world: World, arrays: Mapping[str, np.ndarray]) -> World:
-    """A world with the ties of a state."""
-    return world._replace(**{name: restored(arrays, f"world/{name}", getattr(world, name)) for name in TIES})
+def with_edges(arrays: AgentArrays, kept: Mapping[str, np.ndarray]) -> AgentArrays:
+    """The agents' arrays with the edges of a state."""
+    return arrays._replace(**{name: restored(kept, f"arrays/{name}", getattr(arrays, name)) for name in EDGES})

@@ -30,7 +30,7 @@ FORMAT = 1
 #: The array that holds the json text.
 TEXT = "run.json"
 #: Numbers of a run, as they are.
-COUNTS = ("wakes", "time", "letters", "vectors", "bytes", "lost", "duplicated", "epsilon", "delta")
+COUNTS = ("wakes", "time", "messages", "vectors", "bytes", "lost", "duplicated", "epsilon", "delta")
 
 
 @dataclass(frozen=True, repr=False)
@@ -76,8 +76,8 @@ class StoredMethod:
     stored_digest: str
 
     @property
-    def letters(self) -> NoReturn:
-        """Kinds of letters, which are not in the file."""
+    def messages(self) -> NoReturn:
+        """Kinds of messages, which are not in the file."""
         raise MismatchError(f"a run from a file knows its method, {self.text}, by its name only: ask the run itself")
 
     def __repr__(self) -> str:
@@ -151,7 +151,7 @@ def _restored(text: dict[str, Any], arrays: dict[str, np.ndarray]) -> Run:
         tuple(unpacked_id(member) for member in about["members"]),
         about["p"],
         about["outputs"],
-        (DirectedGraph if about["directed"] else Graph).from_ties(start, peer, weight),
+        (DirectedGraph if about["directed"] else Graph).from_arrays(start, peer, weight),
         (about["digests"][0], about["digests"][1]),
     )
     method = StoredMethod(text["method"]["text"], text["method"]["digest"])

@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 
 from ..core import loop
+from ..core.arrays import AgentArrays
 from ..core.models import Linear
 from ..core.training import EVERY, LOSS, STEPS, job_of, local_of, pick_all, prepare_all, step_all
-from ..core.world import World
 
 
 def together(
     method: Any,
-    world: World,
+    arrays: AgentArrays,
     own: Any,
-    tie: Any,
+    edge: Any,
     present: np.ndarray,
     dice: np.ndarray,
     moment: float,
@@ -27,24 +27,24 @@ def together(
     egress: Any,
     account: np.ndarray,
 ) -> None:
-    """All agents who are present train, and only then are their letters delivered."""
-    blank = world._replace(model=Linear())  # nobody asks it here
+    """All agents who are present train, and only then are their messages delivered."""
+    blank = arrays._replace(model=Linear())  # nobody asks it here
     local, job = local_of(method), job_of(own)
     busy, phase = present.copy(), 0
-    while prepare_all(method, blank, own, tie, dice, moment, outbox, phase, busy):
+    while prepare_all(method, blank, own, edge, dice, moment, outbox, phase, busy):
         steps = np.where(job.plan[:, STEPS] == EVERY, local.steps, job.plan[:, STEPS])
         asks = np.flatnonzero(busy & (steps == 0))
         if asks.size:
-            ridge = world.ridge[asks] * np.square(job.theta[asks]).sum(axis=1)
-            job.plan[asks, LOSS] = world.model.values(world, job.theta[asks], asks) + ridge
+            ridge = arrays.ridge[asks] * np.square(job.theta[asks]).sum(axis=1)
+            job.plan[asks, LOSS] = arrays.model.values(arrays, job.theta[asks], asks) + ridge
         time = 0
         while (who := np.flatnonzero(busy & (steps > time))).size:
             pick = thrown = None
             if local.batch > 0:
                 pick, thrown = np.empty((who.size, local.batch), np.int64), dice[who, phase * local.steps + time]
-                pick_all(world.row_start, who, thrown, pick)
-            gradients = world.model.gradients(world, job.theta[who], who, pick, thrown)
+                pick_all(arrays.row_start, who, thrown, pick)
+            gradients = arrays.model.gradients(arrays, job.theta[who], who, pick, thrown)
             step_all(local, blank, job, who, gradients, time)
             time += 1
         phase += 1
-    loop.publish_all(method, blank, own, tie, present, dice, moment, outbox, egress, account)
+    loop.publish_all(method, blank, own, edge, present, dice, moment, outbox, egress, account)

@@ -1,7 +1,7 @@
-"""Letters as bytes: the one place that knows how long a letter is, and how numbers are written.
+"""Messages as bytes: the one place that knows how long a message is, and how numbers are written.
 
-A letter is a header of 16 bytes (version, kind, sender, how many numbers) followed by its numbers: little-endian
-doubles, unless the method declares a part that is written otherwise (:mod:`coterie.core.letters`). The simulator counts
+A message is a header of 16 bytes (version, kind, sender, how many numbers) followed by its numbers: little-endian
+doubles, unless the method declares a part that is written otherwise (:mod:`coterie.core.messages`). The simulator counts
 bytes with :func:`prices`; what :func:`encode` returns is as long. Peers on a network sign a header of their own
 (:mod:`coterie.peers.wire.packet`), followed by the same numbers.
 """
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.letters import NUMBER_SIZE, Contents, finite, prices_of
+from ..core.messages import NUMBER_SIZE, Contents, finite, prices_of
 from ..errors import DataError
 
 VERSION = 1
@@ -22,20 +22,20 @@ _HEADER = struct.Struct("<BBHQI")  # version, reserved, kind, sender, count
 HEADER_SIZE = _HEADER.size
 
 
-def prices(letters: Mapping[int, Any], p: int) -> tuple[np.ndarray, np.ndarray]:
-    """Bytes of a letter of each kind, and of each number in it beside, where models have p numbers."""
-    letter, number = prices_of(letters, p)
-    return HEADER_SIZE + letter, number
+def prices(messages: Mapping[int, Any], p: int) -> tuple[np.ndarray, np.ndarray]:
+    """Bytes of a message of each kind, and of each number in it beside, where models have p numbers."""
+    message, number = prices_of(messages, p)
+    return HEADER_SIZE + message, number
 
 
-def letter_size(count: int) -> int:
-    """Bytes of a letter of ``count`` numbers."""
-    return letters_size(1, count)
+def message_size(count: int) -> int:
+    """Bytes of a message of ``count`` numbers."""
+    return messages_size(1, count)
 
 
-def letters_size(letters: int, numbers: int) -> int:
-    """Bytes of several letters that hold so many numbers together."""
-    return HEADER_SIZE * letters + NUMBER_SIZE * numbers
+def messages_size(messages: int, numbers: int) -> int:
+    """Bytes of several messages that hold so many numbers together."""
+    return HEADER_SIZE * messages + NUMBER_SIZE * numbers
 
 
 def write_numbers(text: np.ndarray) -> bytes:
@@ -51,7 +51,7 @@ def read_numbers(data: bytes, offset: int = 0) -> np.ndarray:
 
 
 def encode(sender: int, kind: int, text: np.ndarray, contents: Contents | None = None) -> bytes:
-    """A letter as bytes: the sender's address, the method's code for this kind of letter, and its numbers.
+    """A message as bytes: the sender's address, the method's code for this kind of message, and its numbers.
 
     They are written as ``contents`` says; without it, as doubles.
     """
@@ -60,16 +60,16 @@ def encode(sender: int, kind: int, text: np.ndarray, contents: Contents | None =
 
 
 def decode(data: bytes, contents: Contents | None = None) -> tuple[int, int, np.ndarray]:
-    """Sender, kind and numbers of a letter; a :class:`~coterie.errors.DataError` for anything else."""
+    """Sender, kind and numbers of a message; a :class:`~coterie.errors.DataError` for anything else."""
     if len(data) < HEADER_SIZE:
-        raise DataError(f"a letter of {len(data)} bytes is shorter than its header of {HEADER_SIZE}")
+        raise DataError(f"a message of {len(data)} bytes is shorter than its header of {HEADER_SIZE}")
     version, _, kind, sender, count = _HEADER.unpack_from(data)
     if sender >= 1 << 63:
-        raise DataError(f"a letter from {sender}, which is no address")
+        raise DataError(f"a message from {sender}, which is no address")
     if version != VERSION:
-        raise DataError(f"a letter of version {version}; this is version {VERSION}")
+        raise DataError(f"a message of version {version}; this is version {VERSION}")
     if contents is not None:
         return sender, kind, finite(contents.restore(kind, count, data[HEADER_SIZE:]))
-    if len(data) != letter_size(count):
-        raise DataError(f"a letter of {len(data)} bytes that announces {count} numbers, {letter_size(count)} bytes")
+    if len(data) != message_size(count):
+        raise DataError(f"a message of {len(data)} bytes that announces {count} numbers, {message_size(count)} bytes")
     return sender, kind, read_numbers(data, HEADER_SIZE)

@@ -1,6 +1,7 @@
 from .boosted import BoostedClassifier, BoostedRegressor
 from .collaborative import CollaborativeClassifier, CollaborativeRegressor
 from .relationship import RelationshipClassifier, RelationshipRegressor
+from .report import Report
 
 __all__ = [
     "BoostedClassifier",
@@ -9,4 +10,5 @@ __all__ = [
     "CollaborativeRegressor",
     "RelationshipClassifier",
     "RelationshipRegressor",
+    "Report",
 ]

@@ -121,7 +121,7 @@ class _Boosted(PerAgent):
         return run_together(self, alone, method, lambda: zeros, asked_for, progress, meanwhile, afterwards)
 
     def _posed(self, data: AgentData, base: Dictionary, parts: int, order: np.ndarray) -> Problem:
-        """The problem of agents without ties."""
+        """The problem of agents without edges."""
         confidence = self.confidence
         if not (confidence is None or isinstance(confidence, str)) and np.shape(confidence) == (data.n,):
             confidence = np.asarray(confidence)[order]
@@ -166,7 +166,7 @@ class BoostedClassifier(_Boosted, PerAgentClassifier):
     coupling : float
         Weight of agreement with neighbours against an agent's own data: more is more agreement. The paper's mu.
     lam : float
-        For ``graph="learn"``: the larger, the more ties, and the lighter.
+        For ``graph="learn"``: the larger, the more edges, and the lighter.
     beta : float
         How much weight all base predictors may have in a model together: large fits the data closely.
     confidence, n_neighbors, members, random_state

@@ -80,7 +80,7 @@ class _Collaborative(FittedEstimator, Estimator):
         Parameters
         ----------
         X : (rows, p) array_like, sparse matrix or DataFrame; or where the rows are
-            A path, a directory, a glob, a mapping, a Ray Dataset, or a :class:`coterie.Source`. With ``engine`` the
+            A path, a directory, a glob, a mapping, a Ray Dataset, or a :class:`coterie.data.Source`. With ``engine`` the
             workers read them.
         y : (rows,) array_like, or a column name of X
             Numbers of a regressor, classes of a classifier. A column that is named is no feature, and may stay in
@@ -147,7 +147,7 @@ class _Collaborative(FittedEstimator, Estimator):
         settings = self._family(), self.design, self._deviations(), table.weight, progress, self.n_jobs
         with one_thread():  # of thousands of small matrices, more threads only get in each other's way
             parts = pooling.fit(table.X, targets, table.codes, len(table.members), *settings)
-        return Populations(tuple(parts)) if self.graph is None else self._tie(parts, table.members), fitted
+        return Populations(tuple(parts)) if self.graph is None else self._edge(parts, table.members), fitted
 
     def _check_parameters(self, pools: bool) -> None:
         """Names out of their range, before anything is computed."""
@@ -185,13 +185,13 @@ class _Collaborative(FittedEstimator, Estimator):
             if unfit:
                 raise MismatchError(
                     f"{name}={getattr(self, name)!r} is for at most {pooling.WIDE} columns; with more, models are "
-                    "linear, deviations diagonal, and there are no ties"
+                    "linear, deviations diagonal, and there are no edges"
                 )
 
-    def _tie(self, parts: Any, members: tuple[Any, ...]) -> Populations:
+    def _edge(self, parts: Any, members: tuple[Any, ...]) -> Populations:
         """Smooth deviations over a graph, as far as that pays on held-out rows."""
         from ..graphs import Graph
-        from ..pooling.ties import smooth
+        from ..pooling.edges import smooth
         from .over_graph import weights_of
 
         weights = weights_of(self, parts, members)
@@ -206,8 +206,8 @@ class _Collaborative(FittedEstimator, Estimator):
         only = 0 if levels.shape[1] == 1 else slice(None)
         self.common_coef_, self.common_intercept_ = weights[-1, only], levels[-1, only]
         self.coef_names_, self.graph_ = models.names(self._columns.names), models.graph
-        if models.ties is not None:
-            self.ties_ = models.ties
+        if models.edges is not None:
+            self.edges_ = models.edges
         if models.parts:
             self.personal_variance_ = np.stack([part.variances()[0] for part in models.parts])[only, ..., :-1]
             found = models.summary()
@@ -281,7 +281,7 @@ class _Collaborative(FittedEstimator, Estimator):
         with one_thread():
             parts = zip(self._models.parts, targets, strict=True)
             grown = tuple(part.with_rows(matrix, target, codes, len(members), weight) for part, target in parts)
-        self._models = Populations(grown, ties=self._models.ties)
+        self._models = Populations(grown, edges=self._models.edges)
         self._name(members)
         self._expose()
         return self
@@ -311,7 +311,7 @@ class CollaborativeRegressor(_Collaborative):
         Of pooling: V as a matrix (shrunk to its diagonal), a variance for each coefficient, or one for all slopes.
         "auto" is "full".
     graph : None, "auto", "knn", "learn", GraphRule, Graph, (n, n) array or sparse matrix, or networkx graph
-        Who resembles whom. Pooling needs none: with one, deviations are smoothed over its ties as far as that pays on
+        Who resembles whom. Pooling needs none: with one, deviations are smoothed over its edges as far as that pays on
         held-out rows; "auto" tries the nearest neighbours. Methods over a graph take None for "learn": the agents find
         out. A given graph has its agents in the order of ``agents_``; a networkx graph has their ids.
     loss : str or rule, optional
@@ -324,11 +324,11 @@ class CollaborativeRegressor(_Collaborative):
     coupling : float
         Over a graph: how much agents agree with their neighbours; more is more agreement.
     lam : float
-        Over a learned graph: the larger, the more ties.
+        Over a learned graph: the larger, the more edges.
     ridge, confidence
         Over a graph: see :meth:`coterie.Problem.personalized`.
     n_neighbors : int
-        How many ties each agent has, for ``graph="knn"``.
+        How many edges each agent has, for ``graph="knn"``.
     tol : float
         Over a graph: agents learn until the objective is so near to its optimum.
     max_iter : int
@@ -362,9 +362,9 @@ class CollaborativeRegressor(_Collaborative):
     design_ : str
         "linear" or "additive".
     graph_ : Graph or None
-        Ties that are used.
+        Edges that are used.
     ties_ : Tied
-        Of pooling with a graph: how strong ties are, what they gained on held-out rows, and its standard error.
+        Of pooling with a graph: how strong edges are, what they gained on held-out rows, and its standard error.
     run_ : Run
         Over a graph: the simulation.
 

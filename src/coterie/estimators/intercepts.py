@@ -135,13 +135,13 @@ def fold_numbers(sizes: np.ndarray, which: np.ndarray) -> np.ndarray:
     """
     start = np.cumsum(sizes) - sizes
     runs = np.split(which, np.flatnonzero(np.diff(which) != 1) + 1)  # agents that follow each other
-    chances = []
+    probabilities = []
     for run in (run for run in runs if run.size):
         generator = np.random.PCG64(0)
         generator.advance(int(start[run[0]]))  # some of the numbers that it draws
-        chances.append(np.random.Generator(generator).uniform(size=int(sizes[run].sum())))
+        probabilities.append(np.random.Generator(generator).uniform(size=int(sizes[run].sum())))
     owner = np.repeat(np.arange(len(which)), sizes[which])
-    return dealt(owner, places(owner, np.concatenate([np.zeros(0), *chances])), start[which], FOLDS)
+    return dealt(owner, places(owner, np.concatenate([np.zeros(0), *probabilities])), start[which], FOLDS)
 
 
 def some_rows(data: AgentData, rows: np.ndarray) -> AgentData:

@@ -40,11 +40,11 @@ class FittedModel(Protocol):
 
     @property
     def graph(self) -> Any:
-        """Ties between agents that were used, if any."""
+        """Edges between agents that were used, if any."""
 
     @property
-    def ties(self) -> Any:
-        """How ties were found to pay, of populations."""
+    def edges(self) -> Any:
+        """How edges were found to pay, of populations."""
 
     @property
     def covariances(self) -> Sequence[Any]:
@@ -135,7 +135,7 @@ class Linear:
     covariances: Sequence[Any] = ()
     graph: Any = None
     parts: ClassVar[tuple[()]] = ()
-    ties: ClassVar[None] = None
+    edges: ClassVar[None] = None
 
     def latent(self, rows: Table, spread: bool = True, n_jobs: int | None = 1) -> tuple[np.ndarray, np.ndarray]:
         """X . theta_i + b_i for the agent i of every row; nothing is known of variances."""
@@ -185,7 +185,7 @@ class Populations:
 
     parts: tuple[Any, ...]
     graph: Any = None
-    ties: Any = None
+    edges: Any = None
     inputs: ClassVar[Inputs] = Inputs()
     runs: ClassVar[tuple[()]] = ()
     covariances: ClassVar[tuple[()]] = ()

@@ -65,7 +65,7 @@ class Settled:
         return self.yes
 
 
-# -- any problem of agents without ties -------------------------------------------------------------------------------
+# -- any problem of agents without edges -------------------------------------------------------------------------------
 
 
 def check_settings(model: Any) -> None:
@@ -86,10 +86,10 @@ def run_together(
     meanwhile: Any = None,
     afterwards: Callable[[Any, int], Any] = lambda method, wakes: method,
 ) -> Run:
-    """Let the agents of a problem without ties learn a graph if they shall, and then their models on it.
+    """Let the agents of a problem without edges learn a graph if they shall, and then their models on it.
 
     ``meanwhile`` is what models do while the graph is learned. By default they wait, as they were trained alone: linear
-    models that move towards their neighbours look more and more alike, and so do ties that are worth having (see
+    models that move towards their neighbours look more and more alike, and so do edges that are worth having (see
     benchmarks/graphs.py). The best graph for models that wait is found at once, in one place. ``afterwards`` says which
     method finishes models that moved, after so many wakes of each agent.
     """
@@ -232,7 +232,7 @@ def learn_over_graph(
 
 
 def _posed(model: Any, method: Any, loss: Any, data: AgentData, outputs: int) -> tuple[Problem, Problem]:
-    """The agents' own problems; and what a method solves, also without ties: the same, or to smooth their solutions."""
+    """The agents' own problems; and what a method solves, also without edges: the same, or to smooth their solutions."""
     # A mean over the outputs' examples, weighted so that they count as so many separate problems.
     ridge = model.ridge if isinstance(model.ridge, str) else np.asarray(model.ridge) / outputs
     weight = mu_of(model.coupling, "personalized") * outputs
@@ -260,11 +260,11 @@ def scaled(X: Any, center: np.ndarray, scale: np.ndarray) -> Any:
     return X @ sparse.diags_array(1.0 / scale) if sparse.issparse(X) else (X - center) / scale
 
 
-# -- pooling with ties ------------------------------------------------------------------------------------------------
+# -- pooling with edges ------------------------------------------------------------------------------------------------
 
 
 def weights_of(model: Any, models: list[Any], members: tuple[Any, ...]) -> Callable[[list[np.ndarray]], Any]:
-    """Weights of the ties that a pooling estimator asks for, of agents' deviations: nearest, learned, or given."""
+    """Weights of the edges that a pooling estimator asks for, of agents' deviations: nearest, learned, or given."""
     graph, n = model.graph, len(members)
     if not isinstance(graph, (str, GraphRule)):
         found = _given(graph, members)

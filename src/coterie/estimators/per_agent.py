@@ -71,7 +71,7 @@ class PerAgent(FittedEstimator, BaseEstimator):
         Parameters
         ----------
         X : (rows, p) array_like, sparse matrix or DataFrame; or where the rows are
-            A path, a directory, a glob, a mapping, a Ray Dataset, or a :class:`coterie.Source`.
+            A path, a directory, a glob, a mapping, a Ray Dataset, or a :class:`coterie.data.Source`.
         y : (rows,) array_like, or a column name of X
             Classes of a classifier, numbers of a regressor. A column that is named is no feature, and may stay in
             frames that are predicted later: it is left out there.

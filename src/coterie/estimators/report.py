@@ -73,7 +73,7 @@ class Report:
     choices : DataFrame or None
         The evidence of everything that was tried, and how far it is from what was chosen, in nats.
     sent : dict
-        What agents sent while they learned, where that was counted (wakes, letters, vectors, bytes, rounds), what
+        What agents sent while they learned, where that was counted (wakes, messages, vectors, bytes, rounds), what
         privacy was spent (epsilon, delta), and "words", the same in sentences.
     columns : list of str
         What was done to the columns.
@@ -221,7 +221,7 @@ def sizes_of(model: Any, rows: Grouped | None) -> np.ndarray | None:
 
 def _notes(model: Any) -> list[str]:
     """How agents never met are predicted, and where the approximation ends."""
-    first, ties, classifies = model._models.parts[0], model._models.ties, model._kind == "classifier"
+    first, edges, classifies = model._models.parts[0], model._models.edges, model._kind == "classifier"
     low, high = (end(part.new_share for part in model._models.parts) for end in (min, max))
     by = "one model of all rows: that did best for held-out agents"
     if high == 0.0:
@@ -239,11 +239,11 @@ def _notes(model: Any) -> list[str]:
         "for classes and counts, intervals of the sd between agents are rough: with a dozen rows an agent they hold "
         "the truth less often than they say": not first.family.noisy,
     }
-    if ties is not None:
-        paid = f"of strength {ties.strength:g}" if ties.strength > 0.0 else "not used, since they did not pay"
-        gain, error = number_in_words(ties.gain), number_in_words(ties.error)
+    if edges is not None:
+        paid = f"of strength {edges.strength:g}" if edges.strength > 0.0 else "not used, since they did not pay"
+        gain, error = number_in_words(edges.gain), number_in_words(edges.error)
         fell = f"the mean loss of held-out rows fell by {gain} (standard error {error})"
-        notes[f"ties between agents are {paid}: {fell}"] = True
+        notes[f"edges between agents are {paid}: {fell}"] = True
     notes |= {
         "most agents have at most 3 rows: variances between agents are underestimated for classes (Laplace's "
         "approximation ends there); common model and predictions are still sound": (
@@ -283,7 +283,7 @@ def sent(model: Any) -> dict[str, Any]:
         else:
             unknown = "Nothing was sent: all rows were in one place, and the models were learned there."
         return {"words": [unknown, _NOT_PRIVATE]}
-    counted = ("wakes", "rounds", "letters", "vectors", "bytes", "lost", "duplicated")
+    counted = ("wakes", "rounds", "messages", "vectors", "bytes", "lost", "duplicated")
     found: dict[str, Any] = {
         name: int(sum(getattr(run, name) for run in runs)) for name in counted if hasattr(runs[0], name)
     }
@@ -293,7 +293,7 @@ def sent(model: Any) -> dict[str, Any]:
         found |= {"epsilon": epsilon, "delta": delta}
     words = _sent_words(found, max(1, len(model.agents_)))
     if found["vectors"] and not on_cluster:
-        words.append("That is a simulation in one process: letters were counted, and nothing left this computer.")
+        words.append("That is a simulation in one process: messages were counted, and nothing left this computer.")
     if found["vectors"] and model._kind == "classifier" and model._takes_long:
         words.append("The runs that calibrate probabilities are not counted.")
     claim = f"Everything that an agent sent is ({epsilon:g}, {delta:g})-differentially private." if private else ""
@@ -309,9 +309,9 @@ def _sent_words(found: dict[str, Any], n: int) -> list[str]:
         rounds, vectors = f"{found['rounds']:,}", f"{found['vectors']:,}"
         return [f"In {rounds} rounds, server and workers sent each other {vectors} vectors: {total}"]
     woke = f"Agents woke {found['wakes']:,} times, {found['wakes'] / n:,.0f} each"
-    words = [f"{woke}, and sent {found['vectors']:,} vectors in {found['letters']:,} letters: {total}"]
+    words = [f"{woke}, and sent {found['vectors']:,} vectors in {found['messages']:,} messages: {total}"]
     if found["lost"] or found["duplicated"]:
-        words.append(f"The network lost {found['lost']:,} letters, and delivered {found['duplicated']:,} twice.")
+        words.append(f"The network lost {found['lost']:,} messages, and delivered {found['duplicated']:,} twice.")
     return words
 
 
@@ -491,7 +491,7 @@ def outliers(model: Any, tested: pd.DataFrame | None = None) -> pd.DataFrame:
 
 
 def _tests(part: Pooled, names: Sequence[str], tied: bool = False) -> pd.DataFrame:
-    """Both tests of every agent that has rows; of deviations as they are without ties.
+    """Both tests of every agent that has rows; of deviations as they are without edges.
 
     The posterior mean of a deviation has the covariance V (C_i - C_i S^-1 C_i) V over all that could have been seen;
     its square in these units is chi2 with as many degrees of freedom as directions that the rows settle.

@@ -87,8 +87,8 @@ def save(model: Any, path: str | os.PathLike[str]) -> Path:
     given = {name: value for name, value in model.get_params(deep=False).items() if name != "n_jobs"}
     parameters = {name: _parameter(name, value) for name, value in given.items()}
     graph = model._models.graph
-    ties = {} if graph is None else {"tie_start": graph.start, "tie_peer": graph.peer, "tie_weight": graph.weight}
-    content = packed({**ties, **parts})
+    edges = {} if graph is None else {"edge_start": graph.start, "edge_peer": graph.peer, "edge_weight": graph.weight}
+    content = packed({**edges, **parts})
     checksum = hashlib.sha256(content).hexdigest()
     folder = Path(path)
     folder.mkdir(parents=True, exist_ok=True)
@@ -173,8 +173,8 @@ def _restored(kind: Any, description: dict[str, Any], arrays: Any) -> Any:
         if encoded is None
         else Columns.from_dict(encoded)
     )
-    tied = {"tie_start", "tie_peer", "tie_weight"} & set(arrays)
-    graph = Graph.from_ties(arrays["tie_start"], arrays["tie_peer"], arrays["tie_weight"]) if tied else None
+    tied = {"edge_start", "edge_peer", "edge_weight"} & set(arrays)
+    graph = Graph.from_arrays(arrays["edge_start"], arrays["edge_peer"], arrays["edge_weight"]) if tied else None
     models = model._unpacked(described, arrays, len(members), len(columns.names), graph)
     model._take(columns, members, description["agent_column"], models)
     return _as_given(model, description) if "graph" in description["parameters"] else model

@@ -1,4 +1,4 @@
-"""Graphs from what is known of the agents: their models, their positions, ties in a file, or a graph made elsewhere.
+"""Graphs from what is known of the agents: their models, their positions, edges in a file, or a graph made elsewhere.
 
 The nearest of each agent are found exactly, or by an index made for many agents.
 Seconds of CPU for 10 neighbours among 20,000 points (p = 20, ``benchmarks/nearest.py``): exactly 1.2, and four times
@@ -43,7 +43,7 @@ def knn(
     exact: bool | None = None,
     seed: int = 0,
 ) -> Graph:
-    """Ties to the nearest models: two agents are tied when either is among the other's nearest.
+    """Edges to the nearest models: two agents are tied when either is among the other's nearest.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ def knn(
         neighbours at distance zero. A lone agent (n = 1) has none, whatever this number.
     kernel : "uniform" or "gaussian"
         Weights all 1, or exp(-d^2 / (2 bandwidth^2)) at distance d. A Gaussian weight too small for
-        a float, beyond some 38 bandwidths, is no tie.
+        a float, beyond some 38 bandwidths, is no edge.
     bandwidth : float, optional
         Of the Gaussian; by default the median distance of the agents to their nearest `neighbours`
         (1 when that is zero).
@@ -104,7 +104,7 @@ def kernel(points: ArrayLike, bandwidth: float, cut: float = 1e-3) -> Graph:
     bandwidth : float
         The distance at which the weight is exp(-1/2).
     cut : float
-        Smaller weights are no ties. Time and memory grow with the ties that are left.
+        Smaller weights are no edges. Time and memory grow with the edges that are left.
 
     Examples
     --------
@@ -139,7 +139,7 @@ def angles(models: ArrayLike, gamma: float = 0.1, cut: float = 1e-3) -> Graph:
     gamma : float
         How fast the weights fall with the angle.
     cut : float
-        Smaller weights are no ties.
+        Smaller weights are no edges.
 
     Examples
     --------
@@ -180,13 +180,13 @@ def from_networkx(graph: nx.Graph, members: Iterable[Hashable] | None = None, we
     array([1, 2])
     """
     if graph.is_directed():
-        raise GraphError("the graph is directed: ties are mutual, pass graph.to_undirected()")
+        raise GraphError("the graph is directed: edges are mutual, pass graph.to_undirected()")
     if graph.is_multigraph():
         raise GraphError("the graph is a multigraph: pass networkx.Graph(graph), one edge per pair")
     if not graph:
         raise GraphError("the graph has no nodes: expected at least one agent")
     for node in (node for node in graph if graph.has_edge(node, node)):
-        raise GraphError(f"node {node!r} has a tie to itself: remove it with graph.remove_edge")
+        raise GraphError(f"node {node!r} has an edge to itself: remove it with graph.remove_edge")
 
     order = list(graph.nodes if members is None else members)
     agent = {node: k for k, node in enumerate(order)}
@@ -283,15 +283,15 @@ def _closest(x: Floats, candidates: Ints, neighbours: int, block: int = 1 << 12)
     return found
 
 
-def read_ties(path: str | PathLike[str], members: Sequence[Hashable]) -> Graph:
-    """The graph of a table of ties: columns agent and peer, and weight if it is not 1; of agents with these ids."""
+def read_edges(path: str | PathLike[str], members: Sequence[Hashable]) -> Graph:
+    """The graph of a table of edges: columns agent and peer, and weight if it is not 1; of agents with these ids."""
     from ..data.ids import agent_numbers
     from ..data.sources.readers import ids_like, read_table  # not above: they take pandas
 
     table = read_table(path, ids=("agent", "peer"), as_text=True)
     missing = [name for name in ("agent", "peer") if name not in table.columns]
     if missing:
-        raise DataError(f"{path} has no column {missing[0]!r}: a table of ties has columns agent, peer and weight")
+        raise DataError(f"{path} has no column {missing[0]!r}: a table of edges has columns agent, peer and weight")
     number = {member: k for k, member in enumerate(members)}
     ends = {name: agent_numbers(ids_like(table[name], members), number) for name in ("agent", "peer")}
     for name, numbers in ends.items():

@@ -1,4 +1,4 @@
-"""Graphs of one-way ties: who sends to whom, where answers do not go back along the same tie."""
+"""Graphs of one-way edges: who sends to whom, where answers do not go back along the same edge."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from .graph import Floats, Graph, Ints, check_edges, compressed, owners, refuse_
 
 
 class DirectedGraph(Graph):
-    """Nonnegative weights of one-way ties: ``W[i, j] > 0`` means that agent i sends to agent j.
+    """Nonnegative weights of one-way edges: ``W[i, j] > 0`` means that agent i sends to agent j.
 
-    The ties of an agent are those that it sends along; from whom it hears, it sees when a letter comes. For methods
-    that say ``directed = True``, such as push-sum; all others need ties that are mutual, and refuse it. Where a problem
+    The edges of an agent are those that it sends along; from whom it hears, it sees when a message comes. For methods
+    that say ``directed = True``, such as push-sum; all others need edges that are mutual, and refuse it. Where a problem
     asks how far neighbours are apart, it goes by the mutual part, ``(W + W.T) / 2``.
 
     Parameters
     ----------
     W : sparse matrix or array, or dense array-like, shape (n, n)
-        The weights; copied. Stored zeros are no ties, and duplicate entries are summed.
+        The weights; copied. Stored zeros are no edges, and duplicate entries are summed.
 
     Attributes
     ----------
     start, peer, weight : ndarray
-        As in :class:`Graph`: the ties of agent i, to those it sends to, are entries ``start[i]:start[i + 1]``.
+        As in :class:`Graph`: the edges of agent i, to those it sends to, are entries ``start[i]:start[i + 1]``.
     degrees : (n,) float64
         The sum of the weights that each agent sends with.
 
@@ -45,7 +45,7 @@ class DirectedGraph(Graph):
     >>> import coterie as ct
     >>> graph = ct.DirectedGraph([[0, 1, 0], [0, 0, 1], [1, 1, 0]])
     >>> graph
-    DirectedGraph(n=3, ties=4, strongly connected)
+    DirectedGraph(n=3, edges=4, strongly connected)
     >>> graph.neighbours(2), graph.in_degrees.tolist()
     (array([0, 1]), [1, 2, 1])
     >>> graph.mutual.W.toarray().tolist()
@@ -61,40 +61,40 @@ class DirectedGraph(Graph):
 
     @classmethod
     def from_edges(cls, n: int, i: ArrayLike, j: ArrayLike, weight: ArrayLike = 1.0) -> DirectedGraph:
-        """Graph of `n` agents from a list of ties, each from an agent of `i` to the one in `j`.
+        """Graph of `n` agents from a list of edges, each from an agent of `i` to the one in `j`.
 
         Parameters
         ----------
         n : int
             Number of agents.
-        i, j : (ties,) int
-            Who sends, and to whom. No tie twice.
-        weight : float or (ties,) float
-            Weight of each tie.
+        i, j : (edges,) int
+            Who sends, and to whom. No edge twice.
+        weight : float or (edges,) float
+            Weight of each edge.
 
         Examples
         --------
         >>> DirectedGraph.from_edges(3, [0, 1], [1, 2]).neighbours(0)
         array([1])
         """
-        n, source, goal, weights = check_edges(n, i, j, weight, "tie")
+        n, source, goal, weights = check_edges(n, i, j, weight, "edge")
         if np.unique(source * n + goal).size != source.size:
-            raise GraphError("a tie is there twice: give each ordered pair of agents once")
+            raise GraphError("an edge is there twice: give each ordered pair of agents once")
         return cls(sparse.coo_array((weights, (source, goal)), shape=(n, n)))
 
     @classmethod
-    def from_ties(cls, start: Ints, peer: Ints, weight: Floats) -> DirectedGraph:
+    def from_arrays(cls, start: Ints, peer: Ints, weight: Floats) -> DirectedGraph:
         """The graph that has these arrays, from a file."""
         return cls.from_edges(start.shape[0] - 1, owners(start), peer, weight)
 
     @property
     def directed(self) -> bool:
-        """Whether ties are one-way: True."""
+        """Whether edges are one-way: True."""
         return True
 
     @property
     def n_edges(self) -> int:
-        """Number of one-way ties."""
+        """Number of one-way edges."""
         return int(self.peer.size)
 
     @property
@@ -104,7 +104,7 @@ class DirectedGraph(Graph):
 
     @property
     def strongly_connected(self) -> bool:
-        """Whether every agent reaches every other along ties: what push-sum needs to find an average."""
+        """Whether every agent reaches every other along edges: what push-sum needs to find an average."""
         return int(connected_components(self.W, directed=True, connection="strong")[0]) == 1
 
     @cached_property
@@ -113,7 +113,7 @@ class DirectedGraph(Graph):
         return Graph((self.W + self.W.T) / 2.0)
 
     def edges(self) -> tuple[Ints, Ints, Floats]:
-        """Each tie once, as arrays of who sends, to whom, and its weight.
+        """Each edge once, as arrays of who sends, to whom, and its weight.
 
         Examples
         --------
@@ -124,7 +124,7 @@ class DirectedGraph(Graph):
 
     def __repr__(self) -> str:
         connected = "strongly connected" if self.strongly_connected else "not strongly connected"
-        return f"DirectedGraph(n={self.n}, ties={self.n_edges}, {connected})"
+        return f"DirectedGraph(n={self.n}, edges={self.n_edges}, {connected})"
 
 
 def directed_ring(n: int) -> DirectedGraph:
@@ -178,7 +178,7 @@ def directed_exponential(n: int) -> DirectedGraph:
 
 
 def one_peer_exponential(n: int) -> list[DirectedGraph]:
-    """The ties of :func:`directed_exponential` by turns: in graph k, every agent sends to the one 2^k ahead of it.
+    """The edges of :func:`directed_exponential` by turns: in graph k, every agent sends to the one 2^k ahead of it.
 
     Where n is a power of two, taking the mean with whom one hears from in each graph of the list, once, is the mean
     over all agents.

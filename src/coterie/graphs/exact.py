@@ -22,7 +22,7 @@ from scipy.sparse.linalg import LinearOperator, cg
 
 from .._checks import floats, integer, integers, per_agent, points
 from .._threads import one_thread
-from ..core.wrap.graph_objective import Floats, check_parameters, regularizer, tie_cost
+from ..core.wrap.graph_objective import Floats, check_parameters, edge_cost, regularizer
 from ..errors import ConvergenceError, DataError, GraphError, ParameterError
 from .builders import nearest, squares
 from .graph import Graph, Ints
@@ -51,7 +51,7 @@ def exact_graph(
 ) -> Graph:
     """The best graph for given models: the minimiser of h over the weights of all pairs (DADA, Section 4).
 
-    It needs all models in one place. It is a reference for the rules by which agents learn their ties on their own.
+    It needs all models in one place. It is a reference for the rules by which agents learn their edges on their own.
 
     Parameters
     ----------
@@ -64,9 +64,9 @@ def exact_graph(
     mu : float
         Weight of the graph against the losses: both mu_1 and mu_2.
     lam : float
-        The larger, the more ties, and the lighter.
+        The larger, the more edges, and the lighter.
     delta : float
-        Smooths the logarithm at agents without ties.
+        Smooths the logarithm at agents without edges.
     candidates : int or (K, any) array of int, optional
         Who may be tied to whom: the so many agents with the nearest models, or those in an agent's row, and whoever
         has the agent among its own. Time and memory then grow with the number of pairs. Default: all pairs, which is
@@ -77,7 +77,7 @@ def exact_graph(
     Returns
     -------
     Graph
-        With no agent isolated, unless its ties cost too much.
+        With no agent isolated, unless its edges cost too much.
 
     Raises
     ------
@@ -98,7 +98,7 @@ def exact_graph(
     theta, own = _agents(models, losses, confidence)
     i, j = _pairs(theta, candidates, seed)
     with np.errstate(over="ignore"):
-        cost = tie_cost(own[i], own[j], squares(theta, i, j), mu)
+        cost = edge_cost(own[i], own[j], squares(theta, i, j), mu)
     if not np.isfinite(cost).all():
         bad = np.isfinite(cost).argmin()
         raise DataError(f"the models or losses of agents number {i[bad]} and {j[bad]} are too large for a float")
@@ -107,8 +107,8 @@ def exact_graph(
     return Graph.from_edges(len(theta), i[kept], j[kept], weights[kept])
 
 
-def exact_tie_weights(cost: Any, mu: float = 1.0, lam: float = 1.0, delta: float = 1e-2) -> Floats:
-    """The symmetric weights (K, K) that minimise h at given costs of ties, z_kl, of any sign."""
+def exact_edge_weights(cost: Any, mu: float = 1.0, lam: float = 1.0, delta: float = 1e-2) -> Floats:
+    """The symmetric weights (K, K) that minimise h at given costs of edges, z_kl, of any sign."""
     mu, lam, delta = check_parameters(mu, lam, delta)
     z = _costs(cost) / mu
     i, j = np.triu_indices(len(z), k=1)
@@ -187,7 +187,7 @@ def graph_objective(
     if graph.n != len(theta):
         raise GraphError(f"the graph has {graph.n} agents, and models are given for {len(theta)}")
     i, j, weight = graph.edges()
-    cost = tie_cost(own[i], own[j], squares(theta, i, j), mu)
+    cost = edge_cost(own[i], own[j], squares(theta, i, j), mu)
     return float(cost @ weight) + regularizer(weight, graph.degrees, mu, lam, delta)
 
 
@@ -211,8 +211,8 @@ def _relative_step(pairs: _Pairs, active: np.ndarray, v: Floats, residual: Float
         hessian[j, i] = across
         hessian[i, j] = across
         return -cho_solve(cho_factor(hessian, lower=True, overwrite_a=True), residual)
-    ties = sparse.coo_array((across, (i, j)), shape=(pairs.n, pairs.n)).tocsr()
-    product = LinearOperator((pairs.n, pairs.n), lambda x: diagonal * x + ties @ x + ties.T @ x, dtype=np.float64)
+    edges = sparse.coo_array((across, (i, j)), shape=(pairs.n, pairs.n)).tocsr()
+    product = LinearOperator((pairs.n, pairs.n), lambda x: diagonal * x + edges @ x + edges.T @ x, dtype=np.float64)
     scale = LinearOperator((pairs.n, pairs.n), lambda x: x / diagonal, dtype=np.float64)
     # As exact as it pays: Newton's method squares the residual, and so its last steps are small ones.
     accuracy = min(0.1, float(np.abs(residual).max()))
@@ -288,5 +288,5 @@ def _costs(cost: Any) -> Floats:
     bad = np.argwhere(np.abs(z - z.T) > 1e-12 * np.maximum(np.abs(z), np.abs(z.T)))
     if bad.size:
         i, j = bad[0]
-        raise ParameterError(f"cost[{i}, {j}] = {z[i, j]} but cost[{j}, {i}] = {z[j, i]}: a tie has one cost")
+        raise ParameterError(f"cost[{i}, {j}] = {z[i, j]} but cost[{j}, {i}] = {z[j, i]}: an edge has one cost")
     return np.maximum(z, z.T)

@@ -13,9 +13,9 @@ from .. import _checks
 from ..errors import ParameterError
 from .graph import Bools, Graph, Ints
 
-#: Rounds of repair before ends are joined anew; one or two do, and some twenty where everybody has n/2 ties.
+#: Rounds of repair before ends are joined anew; one or two do, and some twenty where everybody has n/2 edges.
 ROUNDS = 200
-#: Graphs with so many ties at most walk on, by so many random switches for each tie.
+#: Graphs with so many edges at most walk on, by so many random switches for each edge.
 SMALL, WALK = 5_000, 10
 
 
@@ -149,7 +149,7 @@ def _coin_flips(flips: int, probability: float, random: np.random.Generator) -> 
 def random_regular(n: int, degree: int, seed: int | np.random.Generator) -> Graph:
     """Every agent tied to `degree` others, drawn at random among all such graphs (asymptotically uniform).
 
-    The time and memory grow with the number of ties.
+    The time and memory grow with the number of edges.
 
     Examples
     --------
@@ -160,7 +160,7 @@ def random_regular(n: int, degree: int, seed: int | np.random.Generator) -> Grap
     if degree >= n:
         raise ParameterError(f"degree = {degree} with n = {n}: an agent has at most {n - 1} neighbours")
     if n * degree % 2:
-        raise ParameterError(f"degree = {degree} with n = {n}: every tie has two ends, so n * degree must be even")
+        raise ParameterError(f"degree = {degree} with n = {n}: every edge has two ends, so n * degree must be even")
     random = _checks.generator(seed)
     if 2 * degree < n:
         return Graph.from_edges(n, *_regular_edges(n, degree, random))
@@ -174,7 +174,7 @@ def random_regular(n: int, degree: int, seed: int | np.random.Generator) -> Grap
 def clusters(sizes: Sequence[int], inside: float = 1.0, between: float = 0.0) -> Graph:
     """Groups of agents, all tied within their group, and all across groups when `between` is not zero.
 
-    Ties across make for all n (n - 1) / 2 pairs; without them, time and memory grow with the pairs inside.
+    Edges across make for all n (n - 1) / 2 pairs; without them, time and memory grow with the pairs inside.
 
     Examples
     --------
@@ -194,7 +194,7 @@ def clusters(sizes: Sequence[int], inside: float = 1.0, between: float = 0.0) ->
         cluster = np.repeat(np.arange(len(counts)), counts)
         i, j = np.triu_indices(n, k=1)
         return Graph.from_edges(n, i, j, np.where(cluster[i] == cluster[j], inside, between))
-    # Without ties across, only the pairs inside are ever listed: many small clusters stay cheap.
+    # Without edges across, only the pairs inside are ever listed: many small clusters stay cheap.
     first, pairs = np.cumsum([0, *counts[:-1]]), []
     for size in sorted(set(counts)):
         i, j = np.triu_indices(size, k=1)
@@ -206,7 +206,7 @@ def clusters(sizes: Sequence[int], inside: float = 1.0, between: float = 0.0) ->
 
 # -- random regular graphs ---------------------------------------------------------------------------------------------
 #
-# Ends of ties are joined at random, and what is no tie is switched away. The configuration model joins n * degree
+# Ends of edges are joined at random, and what is no edge is switched away. The configuration model joins n * degree
 # ends at random. A few of its pairs are loops or come twice: some degree^2 / 4 of them, however large n is. Each is
 # switched with another pair, (a, b), (c, e) -> (a, e), (c, b), which leaves all degrees as they are. That favours
 # some graphs a little, by an amount that vanishes as n grows; in a small graph, random switches go on until it is
@@ -214,7 +214,7 @@ def clusters(sizes: Sequence[int], inside: float = 1.0, between: float = 0.0) ->
 
 
 def _regular_edges(n: int, degree: int, random: np.random.Generator) -> tuple[Ints, Ints]:
-    """The two ends of each tie, for a degree below n / 2 with n * degree even; time and memory grow as n * degree."""
+    """The two ends of each edge, for a degree below n / 2 with n * degree even; time and memory grow as n * degree."""
     edges = n * degree // 2
     while True:
         ends = np.repeat(np.arange(n, dtype=np.int64), degree)
@@ -265,7 +265,7 @@ def _repair(a: Ints, b: Ints, n: int, random: np.random.Generator) -> bool:
 
 
 def _walk(a: Ints, b: Ints, random: np.random.Generator) -> None:
-    """Random switches, one after the other; one that would make a loop or a double tie is not done, and counts."""
+    """Random switches, one after the other; one that would make a loop or a double edge is not done, and counts."""
     edges, steps = a.size, WALK * a.size
     ends = [a.tolist(), b.tolist()]
     there = {frozenset(pair) for pair in zip(*ends, strict=True)}

@@ -28,25 +28,25 @@ ROUNDING = 1e-12
 
 @dataclass(frozen=True, init=False, repr=False, eq=False)
 class Graph:
-    """Symmetric, nonnegative weights between agents, with no tie of an agent to itself.
+    """Symmetric, nonnegative weights between agents, with no edge of an agent to itself.
 
-    A graph never changes: its arrays are read-only. The ties of agent ``i`` are the entries
+    A graph never changes: its arrays are read-only. The edges of agent ``i`` are the entries
     ``start[i]:start[i + 1]`` of `peer` and `weight`, in increasing order of the peer.
 
     Parameters
     ----------
     W : sparse matrix or array, or dense array-like, shape (n, n)
-        The weights; copied. Stored zeros are no ties, duplicate entries are summed, and an asymmetry
+        The weights; copied. Stored zeros are no edges, duplicate entries are summed, and an asymmetry
         within rounding (1e-12, relative) is evened out to the larger of the two weights.
 
     Attributes
     ----------
     start : (n + 1,) int64
-        Where each agent's ties start.
+        Where each agent's edges start.
     peer : (2 n_edges,) int64
-        The agent at the other end of each tie.
+        The agent at the other end of each edge.
     weight : (2 n_edges,) float64
-        W_ij > 0 of each tie.
+        W_ij > 0 of each edge.
     degrees : (n,) float64
         D_ii, the sum of each agent's weights.
 
@@ -91,7 +91,7 @@ class Graph:
         return graph
 
     @classmethod
-    def from_ties(cls, start: Ints, peer: Ints, weight: Floats) -> Graph:
+    def from_arrays(cls, start: Ints, peer: Ints, weight: Floats) -> Graph:
         """The graph that has these arrays, from a file."""
         i = owners(start)
         once = i < peer
@@ -109,7 +109,7 @@ class Graph:
             The two ends of each edge, in either order. An edge may be given more than once, in
             either direction, as long as its weight is the same.
         weight : float or (edges,) float
-            Weight of each edge. An edge of weight zero is no tie.
+            Weight of each edge. An edge of weight zero is no edge.
 
         Examples
         --------
@@ -120,7 +120,7 @@ class Graph:
         n, i, j, weights = check_edges(n, i, j, weight, "edge")
         if (loops := i == j).any():
             edge = loops.argmax()
-            raise GraphError(f"edge {edge} ties agent {i[edge]} to itself: leave it out")
+            raise GraphError(f"edge {edge} joins agent {i[edge]} to itself: leave it out")
         refuse_bad_weights(i, j, weights)
 
         pair = np.minimum(i, j) * n + np.maximum(i, j)
@@ -133,7 +133,7 @@ class Graph:
         if conflict.size:
             k = conflict[0]
             raise GraphError(
-                f"edge {order[k]} ties agents {low[k]} and {high[k]} with weight {weights[k]}, "
+                f"edge {order[k]} joins agents {low[k]} and {high[k]} with weight {weights[k]}, "
                 f"but edge {order[k - 1]} gave them {weights[k - 1]}: give each pair one weight"
             )
         kept = weights != 0.0
@@ -152,12 +152,12 @@ class Graph:
 
     @property
     def directed(self) -> bool:
-        """Whether ties are one-way, as those of a :class:`coterie.DirectedGraph`: False."""
+        """Whether edges are one-way, as those of a :class:`coterie.DirectedGraph`: False."""
         return False
 
     @property
     def mutual(self) -> Graph:
-        """The graph of mutual ties that a problem speaks of: this one."""
+        """The graph of mutual edges that a problem speaks of: this one."""
         return self
 
     @property
@@ -248,12 +248,12 @@ class Graph:
         return self._of(moved.indptr.astype(np.int64), moved.indices.astype(np.int64), moved.data)
 
     def without(self, agents: ArrayLike) -> Graph:
-        """The same agents under the same numbers, some of them without any of their ties.
+        """The same agents under the same numbers, some of them without any of their edges.
 
         Parameters
         ----------
         agents : (any,) int
-            The agents that lose their ties, and are isolated in the result.
+            The agents that lose their edges, and are isolated in the result.
 
         Examples
         --------
@@ -320,7 +320,7 @@ def _validated(W: Any) -> tuple[Ints, Ints, Floats]:
         # One number per entry makes the smallest unmatched number the first unmatched entry.
         ours, theirs = i * n + j, owners(transpose.indptr) * n + transpose.indices
         _refuse_asymmetry(csr, *divmod(int(np.setxor1d(ours, theirs, assume_unique=True)[0]), n))
-    # The larger of the two, not their mean: it can neither overflow nor underflow to no tie.
+    # The larger of the two, not their mean: it can neither overflow nor underflow to no edge.
     weight = np.maximum(csr.data, transpose.data)
     uneven = np.abs(csr.data - transpose.data) > ROUNDING * weight
     if uneven.any():
@@ -382,11 +382,11 @@ def _check_ends(name: str, agents: ArrayLike, n: int) -> Ints:
 
 
 def refuse_loops(i: Ints, j: Ints, weight: Floats) -> None:
-    """Refuse a tie of an agent to itself."""
+    """Refuse an edge of an agent to itself."""
     if (loops := i == j).any():
         k = loops.argmax()
         raise GraphError(
-            f"agent {i[k]} has a tie to itself, W[{i[k]}, {i[k]}] = {weight[k]}: the diagonal must be zero"
+            f"agent {i[k]} has an edge to itself, W[{i[k]}, {i[k]}] = {weight[k]}: the diagonal must be zero"
         )
 
 
@@ -400,7 +400,7 @@ def refuse_bad_weights(i: Ints, j: Ints, weight: Floats) -> None:
 
 def _refuse_asymmetry(W: sparse.csr_array, i: int, j: int) -> None:
     raise GraphError(
-        f"W[{i}, {j}] = {W[i, j]} but W[{j}, {i}] = {W[j, i]}: ties are mutual, pass (W + W.T) / 2 to symmetrise"
+        f"W[{i}, {j}] = {W[i, j]} but W[{j}, {i}] = {W[j, i]}: edges are mutual, pass (W + W.T) / 2 to symmetrise"
     )
 
 

@@ -1,4 +1,4 @@
-"""Places of agents on a page, by their ties."""
+"""Places of agents on a page, by their edges."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import numpy as np
 
 from .graph import Graph
 
-#: Of more agents than this, springs act between ties and some others, and not between all pairs.
+#: Of more agents than this, springs act between edges and some others, and not between all pairs.
 SPRINGS = 600
 
 
 def layout(graph: Graph, sizes: np.ndarray, seed: int, start: np.ndarray | None = None) -> np.ndarray:
-    """Places of the agents, (n, 2): by springs as strong as the ties, components side by side, no disc on another.
+    """Places of the agents, (n, 2): by springs as strong as the edges, components side by side, no disc on another.
 
     Of many agents, from places to `start` with, if there are any; discs may touch then.
     """
@@ -61,7 +61,7 @@ def _packed(radii: np.ndarray) -> np.ndarray:
 
 
 def _sampled_springs(graph: Graph, seed: int, start: np.ndarray, steps: int = 120, others: int = 8) -> np.ndarray:
-    """Springs between ties, which pull; and between each agent and some others, who push: in time that ties take."""
+    """Springs between edges, which pull; and between each agent and some others, who push: in time that edges take."""
     random, n = np.random.default_rng(seed), graph.n
     i, j, weight = graph.edges()
     strength = np.sqrt(weight / weight.max())

@@ -1,9 +1,10 @@
-"""Models in Python: functions, and modules of PyTorch. Compiled ones are rules, :mod:`coterie.core.models`."""
+"""Differentiable models: a function of one's own, a module of PyTorch, and two that are compiled."""
 
 from __future__ import annotations
 
+from ..core.models import Softmax, TwoLayer
 from .function import Function
 from .opaque import Opaque
 from .torch_module import Torch
 
-__all__ = ["Function", "Opaque", "Torch"]
+__all__ = ["Function", "Opaque", "Softmax", "Torch", "TwoLayer"]

@@ -38,7 +38,7 @@ class Function(Opaque):
     ...     return 0.5 * np.mean((X @ theta - y) ** 2)
     >>> def gradient(theta, X, y):
     ...     return X.T @ (X @ theta - y) / len(y)
-    >>> ct.Function(3, value, gradient, predict=lambda theta, X: X @ theta)
+    >>> ct.models.Function(3, value, gradient, predict=lambda theta, X: X @ theta)
     Function(size=3)
     """
 
@@ -77,7 +77,7 @@ class Function(Opaque):
     def predict(self, theta: np.ndarray, X: Any) -> np.ndarray:
         """Scores of rows."""
         if self._predict is None:
-            raise ParameterError("this ct.Function was made without predict=: give it a function of (theta, X)")
+            raise ParameterError("this ct.models.Function was made without predict=: give it a function of (theta, X)")
         return np.asarray(self._predict(theta, X))
 
     def total(self, theta: np.ndarray, X: np.ndarray, y: np.ndarray) -> float:

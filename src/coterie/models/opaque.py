@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from ..core.arrays import NO_DIE as NO_DIE
 from ..core.linear import matrix_of
-from ..core.world import NO_DIE as NO_DIE
 
 
 def code_of(function: Any) -> tuple[Any, ...]:
@@ -83,28 +83,28 @@ class Opaque(ABC):
             found = self.slope(theta, matrix_of(data.rows, self.inputs), data.labels, data.die)
             out += scale * data.row_weight * found
 
-    def values(self, world: Any, theta: np.ndarray, who: np.ndarray) -> np.ndarray:
+    def values(self, arrays: Any, theta: np.ndarray, who: np.ndarray) -> np.ndarray:
         """The losses of these agents' rows, given a model for each of them."""
-        return self._each(0, world, theta, who)
+        return self._each(0, arrays, theta, who)
 
     def gradients(
-        self, world: Any, theta: np.ndarray, who: np.ndarray, pick: np.ndarray | None, dice: np.ndarray | None = None
+        self, arrays: Any, theta: np.ndarray, who: np.ndarray, pick: np.ndarray | None, dice: np.ndarray | None = None
     ) -> np.ndarray:
         """Gradients for these agents, each on all its rows, or on those that are picked for it by its die."""
-        return self._each(1, world, theta, who, pick, dice)
+        return self._each(1, arrays, theta, who, pick, dice)
 
     def _each(
-        self, order: int, world: Any, theta: np.ndarray, who: np.ndarray, pick: Any = None, dice: Any = None
+        self, order: int, arrays: Any, theta: np.ndarray, who: np.ndarray, pick: Any = None, dice: Any = None
     ) -> np.ndarray:
         """Values (0) or gradients (1) of these agents, one after the other."""
-        X, start = matrix_of(world.rows, self.inputs), world.row_start
+        X, start = matrix_of(arrays.rows, self.inputs), arrays.row_start
         found = np.zeros((len(who), self.size) if order else len(who))
         for k, i in enumerate(who):
             m = int(start[i + 1] - start[i])
             if m > 0:
                 rows = slice(start[i], start[i + 1]) if pick is None else pick[k]
-                weight = world.row_weight[i] * (1.0 if pick is None else m / pick.shape[1])
-                given = theta[k], X[rows], world.labels[rows]
+                weight = arrays.row_weight[i] * (1.0 if pick is None else m / pick.shape[1])
+                given = theta[k], X[rows], arrays.labels[rows]
                 die = NO_DIE if dice is None else dice[k]
                 found[k] = weight * (self.slope(*given, die) if order else self.total(*given))
         return found

@@ -85,7 +85,7 @@ class Torch(Opaque):
     >>> torch = pytest.importorskip("torch")  # import torch
     >>> _ = torch.manual_seed(0)
     >>> net = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Tanh(), torch.nn.Linear(3, 2))
-    >>> model = ct.Torch(net, torch.nn.functional.cross_entropy)
+    >>> model = ct.models.Torch(net, torch.nn.functional.cross_entropy)
     >>> model
     Torch(Sequential, size=23)
     >>> list(model.parts)
@@ -93,7 +93,7 @@ class Torch(Opaque):
     >>> rng = np.random.default_rng(0)
     >>> data = ct.AgentData(rng.normal(size=(30, 4)), rng.integers(0, 2, 30), agents=np.arange(30) % 3)
     >>> problem = ct.Problem.differentiable(data, ct.graphs.ring(3), model, shared="0.", tied="2.")
-    >>> run = ct.simulate(problem, ct.DPSGD(ct.SGD(0.1, steps=5, batch=8)), rounds=4)
+    >>> run = ct.simulate(problem, ct.gossip.DPSGD(ct.optim.SGD(0.1, steps=5, batch=8)), rounds=4)
     >>> model.predict(run.theta[0], data.X).shape
     (30, 2)
     >>> model.module(run.theta[0])
@@ -344,15 +344,15 @@ class Torch(Opaque):
             return np.array(flat.gradient.cpu().numpy(), dtype=float)
 
     def _each(
-        self, order: int, world: Any, theta: np.ndarray, who: np.ndarray, pick: Any = None, dice: Any = None
+        self, order: int, arrays: Any, theta: np.ndarray, who: np.ndarray, pick: Any = None, dice: Any = None
     ) -> np.ndarray:
         """Values (0) or gradients (1) of these agents by one call, or some, of groups that fit into memory."""
         torch = _torch()
-        X, y = self._rows(world)
+        X, y = self._rows(arrays)
         if self._loops:
-            return super()._each(order, world, theta, who, pick, dice)
+            return super()._each(order, arrays, theta, who, pick, dice)
         out = np.zeros((len(who), self.size) if order else len(who))
-        start, sizes = world.row_start[who], world.row_start[np.asarray(who) + 1] - world.row_start[who]
+        start, sizes = arrays.row_start[who], arrays.row_start[np.asarray(who) + 1] - arrays.row_start[who]
         training = dice is not None
         with (
             self._lock,
@@ -361,7 +361,7 @@ class Torch(Opaque):
         ):
             call = self._batched(torch, training)[order]
             for group, most in self._groups(sizes if pick is None else np.where(sizes > 0, pick.shape[1], 0)):
-                m, first, scale = sizes[group, None], start[group, None], world.row_weight[who[group], None]
+                m, first, scale = sizes[group, None], start[group, None], arrays.row_weight[who[group], None]
                 if pick is None:  # all rows: those that are not there repeat the last one, with weight zero
                     turn = np.arange(most)[None]
                     rows, weight = first + np.minimum(turn, m - 1), np.where(turn < m, scale, 0.0)
@@ -395,22 +395,22 @@ class Torch(Opaque):
                 mine = {name: flat[part].view(self._shapes[name]) for name, part in self.parts.items()}
                 return weight @ self._row_losses(torch.func.functional_call(module, mine, (rows,)), labels)
 
-            chance = {"randomness": "different" if training and self.random else "error"}
+            randomness = {"randomness": "different" if training and self.random else "error"}
             self._calls[training] = (
-                torch.func.vmap(value, **chance),
-                torch.func.vmap(torch.func.grad(value), **chance),
+                torch.func.vmap(value, **randomness),
+                torch.func.vmap(torch.func.grad(value), **randomness),
             )
         return self._calls[training]
 
     def _row_losses(self, outputs: Any, labels: Any) -> Any:
         return self._loss(outputs[:, 0] if self._known.flat else outputs, labels)
 
-    def _rows(self, world: Any) -> tuple[Any, Any]:
-        """The rows and labels of a world as tensors, kept for the next call."""
-        if self._kept is None or self._kept[0] is not world.rows or self._kept[1] is not world.labels:
-            X = matrix_of(world.rows, self.inputs)
-            self._met(X, world.labels)
-            self._kept = (world.rows, world.labels, self._tensor(X), self._label_tensor(world.labels))
+    def _rows(self, arrays: Any) -> tuple[Any, Any]:
+        """The rows and labels of agents' arrays as tensors, kept for the next call."""
+        if self._kept is None or self._kept[0] is not arrays.rows or self._kept[1] is not arrays.labels:
+            X = matrix_of(arrays.rows, self.inputs)
+            self._met(X, arrays.labels)
+            self._kept = (arrays.rows, arrays.labels, self._tensor(X), self._label_tensor(arrays.labels))
         return self._kept[2:]
 
     @property
@@ -500,7 +500,7 @@ def _torch() -> Any:
     try:
         return importlib.import_module("torch")
     except ImportError as error:
-        raise MissingExtra('ct.Torch needs PyTorch: pip install "coterie[torch]"') from error
+        raise MissingExtra('ct.models.Torch needs PyTorch: pip install "coterie[torch]"') from error
 
 
 def _trained(torch: Any, module: Any) -> dict[str, Any]:

@@ -91,7 +91,7 @@ def relationship(
     ----------
     data : AgentData; or a path, a mapping, a Ray Dataset, a DataFrame or a Source
         Every agent is a task. Labels of the classes of an AgentData are -1 and +1. Anything else says where the rows
-        are, see :class:`coterie.Source`: two classes of any kind become -1 and +1, in their sorted order; text and
+        are, see :class:`coterie.data.Source`: two classes of any kind become -1 and +1, in their sorted order; text and
         gaps become numbers, other features stay as they are. On a cluster, workers load the rows of their tasks.
     loss : str or rule
         "logistic", "hinge", "smooth-hinge", "squared", "huber", or a loss of your own.

@@ -82,7 +82,7 @@ def tasks_of(
     map: Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]] = builtins.map,
     put: Callable[[Any], Any] | None = None,
 ) -> Tasks:
-    """The tasks of an AgentData, or of anything that a :class:`coterie.Source` is made of, checked; tasks as they are.
+    """The tasks of an AgentData, or of anything that a :class:`coterie.data.Source` is made of, checked; tasks as they are.
 
     Parameters
     ----------
@@ -122,7 +122,7 @@ def tasks_of(
         if isinstance(data, Tasks):
             return data
         raise DataError(
-            "data must be an AgentData, or a mapping of task ids to their rows, a path, a Ray Dataset or a ct.Source;"
+            "data must be an AgentData, or a mapping of task ids to their rows, a path, a Ray Dataset or a ct.data.Source;"
             f" found {type(data).__name__}"
         )
     source = as_source(data)

@@ -1,4 +1,4 @@
-"""Peers: agents that run as programs of their own and exchange letters as bytes."""
+"""Peers: agents that run as programs of their own and exchange messages as bytes."""
 
 import lazy_loader
 

@@ -1,16 +1,16 @@
 """The audit: does what an agent sends tell more about one example than its plan allows?
 
 The audit plays the attacker. It puts examples of its own, canaries, into the data of one agent, lets that agent run as
-a real peer, sends it whatever letters it likes, and reads nothing but the letters that come back. Each canary is one of
-two, by a fair coin; from the letters, the attacker guesses which. If it guesses right too often, the claim is false.
+a real peer, sends it whatever messages it likes, and reads nothing but the messages that come back. Each canary is one of
+two, by a fair coin; from the messages, the attacker guesses which. If it guesses right too often, the claim is false.
 
 **The test.** Differential privacy with the profile delta(eps) bounds every way of guessing, one that may abstain too:
 
     P(right) - e^eps P(wrong)  <=  delta(eps)        for every eps.
 
-Half of the runs teach the attacker: a linear discriminant of all letters of a run, and for every eps the scores at
+Half of the runs teach the attacker: a linear discriminant of all messages of a run, and for every eps the scores at
 which to guess. The other half is counted, and Clopper-Pearson bounds on how often it guesses, and on how often it is
-then right, make a lower bound of the left side, the *leak*. All eps and all scenarios together give a false alarm with
+then right, make a lower bound of the left side, the *leak*. All eps and all scenarios together give a false alert with
 probability ``error`` at most.
 
 **The canaries.** Each is a row +v or -v with a label so large that its gradient is clipped wherever the model is: two
@@ -27,7 +27,7 @@ scenario         what it shows
 restart          the peer is thrown away and made anew, with the same ledger, after every T wakes, 4 T wakes in all: a
                  budget that comes back; and too little noise in general
 memory           T + 2 wakes in a row, while the neighbour stays where it is: a state without noise
-noise reuse      the neighbour's letters pull the model to and fro, so that canaries count in one release and not in the
+noise reuse      the neighbour's messages pull the model to and fro, so that canaries count in one release and not in the
                  next: noise that was used before
 huge norm        one canary in eight is 10^6 times as long as it may be, and the others are short: clipping that is
                  missing, or is of the sum
@@ -52,15 +52,15 @@ from scipy.special import betaincinv
 
 from .. import _checks
 from ..accounting.plans import Plan
-from ..core.letters import Average, lengths_of, parts_of
+from ..core.arrays import AgentArrays
 from ..core.linear import frozen
+from ..core.messages import Average, lengths_of, parts_of
 from ..core.methods.boosting import STEP, WHOLE
-from ..core.world import World
 from ..core.wrap.learned import Learned
 from ..data import AgentData
+from ..engines.arrays import arrays_of, part_of
 from ..engines.peer import Peer
 from ..engines.wire import decode, encode
-from ..engines.worlds import part_of, world_of
 from ..errors import MismatchError, ParameterError
 from ..graphs import complete
 from ..problem import Problem
@@ -85,7 +85,7 @@ LABEL, PULL = 1e4, 1e8
 HUGE = 1e6
 #: The weight of an agent's losses against its neighbour: it remembers 100 / 101 of its model from step to step.
 MU = 100.0
-#: Added to variances of standardised letters: a direction without noise counts as one with this little.
+#: Added to variances of standardised messages: a direction without noise counts as one with this little.
 SHRINKAGE = 1e-9
 #: Trials of one canary count so much against the spread of all, when that of its own is estimated.
 PRIOR = 1
@@ -93,7 +93,7 @@ PRIOR = 1
 FARTHEST = 300.0
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
-Agent = Callable[[Any, World, Floats, Ledger], Any]
+Agent = Callable[[Any, AgentArrays, Floats, Ledger], Any]
 
 
 # How often, at least
@@ -144,8 +144,8 @@ class _Scenario:
     labels: Floats  # (m,)
     directions: Floats | None  # (c, p) unit vectors, those of the trials; None for the axes
     trials: Any  # which canaries these are
-    boots: int
-    wakes: int  # of each boot
+    sessions: int
+    wakes: int  # of each session
     pulls: tuple[float, ...] = ()  # where the neighbour is before each wake, in every coordinate; empty for zero
     lengths: tuple[float, ...] = ()  # two of the first row, of which one is to be guessed: a lone trial
 
@@ -202,8 +202,8 @@ def _boosting_scenarios(plan: Plan, runs: int | None) -> list[_Scenario]:
     ]
 
 
-def _world(method: Any, scenario: _Scenario, rows: Floats) -> World:
-    """The world of one agent with these rows, and one neighbour, which is the attacker."""
+def _arrays(method: Any, scenario: _Scenario, rows: Floats) -> AgentArrays:
+    """The agents' arrays of one agent with these rows, and one neighbour, which is the attacker."""
     X = np.vstack([rows, np.zeros((1, rows.shape[1]))])
     y = np.append(scenario.labels, 0.0)
     data = AgentData(X, y, agents=np.append(np.zeros(len(rows), np.int64), 1))
@@ -213,15 +213,15 @@ def _world(method: Any, scenario: _Scenario, rows: Floats) -> World:
         mu = MU / method.privacy.terms.row_norm**2
         problem = Problem.personalized(data, complete(2), loss="squared", mu=mu, ridge=0.0, confidence=None)
     method.fit_for(problem)
-    return part_of(world_of(problem), 0, 1)
+    return part_of(arrays_of(problem), 0, 1)
 
 
 def _boosts(method: Any) -> bool:
     return bool(method.privacy.plan.mechanism == "exponential")
 
 
-class _Letters:
-    """What an agent has sent in some runs, each letter at the place in the script where it came."""
+class _Messages:
+    """What an agent has sent in some runs, each message at the place in the script where it came."""
 
     def __init__(self, scenario: _Scenario, boosts: bool, flows: bool):
         self.runs, self.p = scenario.runs, scenario.canaries.shape[1]
@@ -231,7 +231,7 @@ class _Letters:
     def note(self, run: int, event: int, posts: Iterable[Any]) -> None:
         for order, post in enumerate(posts):
             _, kind, text = decode(post.data)
-            if self.boosts:  # the sum over all letters of a kind tells all there is to know
+            if self.boosts:  # the sum over all messages of a kind tells all there is to know
                 self.found.setdefault((kind,), np.zeros((self.runs, 1)))[run] += _way(kind, text)
                 continue
             half = len(text) // 2 if self.flows and len(text) > self.p else len(text)  # a flow, and an estimate
@@ -242,66 +242,66 @@ class _Letters:
                 place[run, : len(part)] = part
 
     def array(self, lone: bool) -> Floats:
-        """(runs, letters, coordinates), without what is always the same."""
-        letters = [self.found[key] for key in sorted(self.found)]
+        """(runs, messages, coordinates), without what is always the same."""
+        messages = [self.found[key] for key in sorted(self.found)]
         if lone:  # what happens to the canary, and to everything else
-            letters = [part for x in letters for part in (x[:, :1], x[:, 1:].mean(axis=1, keepdims=True))]
-        letters = [x for x in letters if np.ptp(x) > 0.0]
-        width = letters[0].shape[1] if letters else 1
-        return np.stack(letters, axis=1) if letters else np.zeros((self.runs, 0, width))
+            messages = [part for x in messages for part in (x[:, :1], x[:, 1:].mean(axis=1, keepdims=True))]
+        messages = [x for x in messages if np.ptp(x) > 0.0]
+        width = messages[0].shape[1] if messages else 1
+        return np.stack(messages, axis=1) if messages else np.zeros((self.runs, 0, width))
 
 
 def _way(kind: int, text: Floats) -> float:
-    """Which way a letter of boosting goes, over all base predictors."""
+    """Which way a message of boosting goes, over all base predictors."""
     if kind == STEP:
         return float(np.sign(text[2]))
     return float(text[2::2].sum()) if kind == WHOLE else 0.0
 
 
 def _play(method: Any, scenario: _Scenario, agent: Agent, rng: Any, tick: Callable[[], None]) -> tuple[Floats, Floats]:
-    """Letters (runs, letters, coordinates), and the coins (runs, trials) that the attacker is after."""
+    """Messages (runs, messages, coordinates), and the coins (runs, trials) that the attacker is after."""
     p, boosts = scenario.canaries.shape[1], _boosts(method)
     rows = scenario.canaries
     if scenario.lone:
         heads, tails = (np.vstack([length * rows[:1], rows[1:]]) for length in scenario.lengths)
-        worlds = [_world(method, scenario, heads), _world(method, scenario, tails)]
+        both = [_arrays(method, scenario, heads), _arrays(method, scenario, tails)]
     else:
-        world = _world(method, scenario, rows)  # signs change nothing in it but the rows: the same steps, for one
-    kinds = [k for k, length in enumerate(lengths_of(method.letters, p)) if length == p and not boosts]
+        arrays = _arrays(method, scenario, rows)  # signs change nothing in it but the rows: the same steps, for one
+    kinds = [k for k, length in enumerate(lengths_of(method.messages, p)) if length == p and not boosts]
     frames: dict[float, list[bytes]] = {
         here: [encode(1, kind, np.full(p, here)) for kind in kinds] for here in {0.0, *scenario.pulls}
     }
     coins = rng.choice([-1.0, 1.0], size=(scenario.runs, 1 if scenario.lone else len(rows)))
-    flows = any(isinstance(part, Average) for letter in method.letters.values() for part in parts_of(letter))
-    letters = _Letters(scenario, boosts, flows)
+    flows = any(isinstance(part, Average) for message in method.messages.values() for part in parts_of(message))
+    messages = _Messages(scenario, boosts, flows)
     for run, coin in enumerate(coins):
         if scenario.lone:
-            world = worlds[int(coin[0] < 0)]
+            arrays = both[int(coin[0] < 0)]
         else:
-            world = world._replace(rows=type(world.rows)(frozen(coin[:, None] * rows)))
+            arrays = arrays._replace(rows=type(arrays.rows)(frozen(coin[:, None] * rows)))
         ledger, event = Ledger(method.privacy.plan), 0
-        for _ in range(scenario.boots):
-            peer = agent(method, world, np.zeros(p), ledger)
-            letters.note(run, event, peer.greet())
+        for _ in range(scenario.sessions):
+            peer = agent(method, arrays, np.zeros(p), ledger)
+            messages.note(run, event, peer.greet())
             for wake in range(scenario.wakes):
                 for frame in frames[scenario.pulls[wake] if scenario.pulls else 0.0]:
-                    letters.note(run, event := event + 1, peer.receive(frame))
-                letters.note(run, event := event + 1, peer.wake(rng.random(method.traffic.dice)))
+                    messages.note(run, event := event + 1, peer.receive(frame))
+                messages.note(run, event := event + 1, peer.wake(rng.random(method.traffic.dice)))
             event += 1
         tick()
-    return letters.array(scenario.lone), coins[:, scenario.trials]
+    return messages.array(scenario.lone), coins[:, scenario.trials]
 
 
 # What the attacker makes of it
 
 
-def _features(letters: Floats, directions: Floats | None, taught: int) -> Floats:
-    """What is known of every canary, (runs, features, trials): letters along its direction, and signs of what is new.
+def _features(messages: Floats, directions: Floats | None, taught: int) -> Floats:
+    """What is known of every canary, (runs, features, trials): messages along its direction, and signs of what is new.
 
-    The second is for noise with heavy tails: of Laplace noise, the sign of what a letter holds that those before do
+    The second is for noise with heavy tails: of Laplace noise, the sign of what a message holds that those before do
     not tell says more than its size.
     """
-    x = letters - letters[:taught].mean(axis=(0, 2), keepdims=True)
+    x = messages - messages[:taught].mean(axis=(0, 2), keepdims=True)
     x /= np.maximum(x[:taught].std(axis=(0, 2), keepdims=True), np.finfo(float).tiny)
     k = x.shape[1]
     flat = np.moveaxis(x[:taught], 1, 0).reshape(k, -1)
@@ -316,11 +316,11 @@ def _features(letters: Floats, directions: Floats | None, taught: int) -> Floats
     return both if directions is None else both @ directions.T
 
 
-def _scores(letters: Floats, coins: Floats, directions: Floats | None, taught: int) -> Floats:
+def _scores(messages: Floats, coins: Floats, directions: Floats | None, taught: int) -> Floats:
     """How much speaks for +1 and against -1, (runs, trials), as learned from the first runs."""
-    if letters.shape[1] == 0 or np.ptp(coins[:taught]) == 0.0:  # nothing to learn, or nothing to learn from
+    if messages.shape[1] == 0 or np.ptp(coins[:taught]) == 0.0:  # nothing to learn, or nothing to learn from
         return np.zeros(coins.shape)
-    features = _features(letters, directions, taught)
+    features = _features(messages, directions, taught)
     sample, side = np.moveaxis(features[:taught], 1, 2).reshape(-1, features.shape[1]), coins[:taught].ravel()
     heads, tails = (sample[side == s].mean(axis=0) for s in (1.0, -1.0))
     scale = np.maximum(sample.std(axis=0), np.finfo(float).tiny)
@@ -390,7 +390,7 @@ class Audit:
     worst : Series
         The row of the table with the largest ``leak - claimed``.
     epsilon_lower : float
-        The letters tell so much at least, at the plan's delta: the true epsilon is not below this.
+        The messages tell so much at least, at the plan's delta: the true epsilon is not below this.
 
     Examples
     --------
@@ -415,14 +415,14 @@ class Audit:
         if not self.passed:
             row = self.worst
             return (
-                f"Audit FAILED in scenario {row['scenario']!r}: the letters tell (TPR {row['tpr']:.3g}, "
+                f"Audit FAILED in scenario {row['scenario']!r}: the messages tell (TPR {row['tpr']:.3g}, "
                 f"FPR {row['fpr']:.3g}) more than {promise} allows. At epsilon {row['epsilon']:g} the leak is at least "
                 f"{row['leak']:.3g}, and {row['claimed']:.3g} is claimed; epsilon is at least {self.epsilon_lower:.3g}"
             )
         names = self.table["scenario"].unique()
         trials = int(self.table.drop_duplicates("scenario")["trials"].sum())
         return (
-            f"Audit passed: in {trials} trials of {len(names)} scenarios ({', '.join(names)}), the letters did not "
+            f"Audit passed: in {trials} trials of {len(names)} scenarios ({', '.join(names)}), the messages did not "
             f"tell more than {promise} allows; they show an epsilon of {self.epsilon_lower:.3g}"
         )
 
@@ -438,10 +438,10 @@ def audit(
     agent: Agent | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Audit:
-    """Look for leaks in the letters of a private method, as an attacker would.
+    """Look for leaks in the messages of a private method, as an attacker would.
 
     An audit can show that a claim is false, and never that it is true: it tries the attacks in the table at the top of
-    ``coterie.privacy.auditing``, on one agent, and reads letters, not clocks.
+    ``coterie.privacy.auditing``, on one agent, and reads messages, not clocks.
 
     Parameters
     ----------
@@ -463,8 +463,8 @@ def audit(
         Which to play; by default all: restart, memory, noise reuse, huge norm, dense, step size. Of private boosting
         there are restart and huge norm.
     agent : callable, optional
-        What to audit in place of the library's own peer: ``agent(method, world, theta, ledger)`` returns something with
-        ``greet()``, ``wake(dice)`` and ``receive(data)`` that return letters, as ``coterie.engines.peer.Peer``
+        What to audit in place of the library's own peer: ``agent(method, arrays, theta, ledger)`` returns something with
+        ``greet()``, ``wake(dice)`` and ``receive(data)`` that return messages, as ``coterie.engines.peer.Peer``
         does. The ledger is in memory, and is the same one when an agent is made again in the same run.
     progress : callable, optional
         Called with the runs done and the runs in all.
@@ -485,15 +485,15 @@ def audit(
     >>> import coterie as ct
     >>> method = ct.Private("cd", epsilon=1.0, delta=1e-5, wakes_per_agent=2)
     >>> audit(method, features=16, runs=64, scenarios=["restart", "memory"])
-    Audit passed: in 1024 trials of 2 scenarios (restart, memory), the letters did not tell more than epsilon=1, ...
+    Audit passed: in 1024 trials of 2 scenarios (restart, memory), the messages did not tell more than epsilon=1, ...
 
     An agent that forgets what it has spent:
 
     >>> from coterie.engines.peer import Peer
-    >>> def forgetful(method, world, theta, ledger):
-    ...     return Peer(method, world, theta, ct.privacy.Ledger(method.plan))
+    >>> def forgetful(method, arrays, theta, ledger):
+    ...     return Peer(method, arrays, theta, ct.privacy.Ledger(method.plan))
     >>> audit(method, features=128, runs=128, scenarios=["restart"], agent=forgetful)
-    Audit FAILED in scenario 'restart': the letters tell (TPR ..., FPR ...) more than epsilon=1, delta=1e-05 allows...
+    Audit FAILED in scenario 'restart': the messages tell (TPR ..., FPR ...) more than epsilon=1, delta=1e-05 allows...
     """
     if method.privacy.plan is None:
         raise MismatchError(f"{method!r} claims nothing that could be audited: make it private with ct.Private")
@@ -518,9 +518,9 @@ def audit(
 
     table = []
     for scenario, source in zip(played, np.random.SeedSequence(seed).spawn(len(played)), strict=True):
-        letters, coins = _play(method, scenario, agent or Peer, np.random.default_rng(source), tick)
+        messages, coins = _play(method, scenario, agent or Peer, np.random.default_rng(source), tick)
         taught = scenario.runs // 2
-        scores = _scores(letters, coins, scenario.directions, taught)
+        scores = _scores(messages, coins, scenario.directions, taught)
         for epsilon, delta in zip(epsilons.tolist(), claimed.tolist(), strict=True):
             count = _guess(scores, coins, taught, epsilon)
             bound = _bound(count.right, count.wrong, count.trials, share, count.sides)

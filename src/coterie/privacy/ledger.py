@@ -2,17 +2,17 @@
 
 A release is made in this order: **debit, fsync, draw, send**. :meth:`Ledger.debit` returns when its record is on the
 disk; only then is noise drawn, and only then may anything be sent. A crash in between loses the release, and is never
-refunded. A letter that has to be sent again is sent as the same bytes (:meth:`Ledger.keep`, :attr:`Ledger.kept`), never
+refunded. A message that has to be sent again is sent as the same bytes (:meth:`Ledger.keep`, :attr:`Ledger.kept`), never
 with new noise.
 
 A ledger with a path is three files:
 
 =================  ====================================================================================================
-``<path>``         one record a line, as json: the plan, then a "boot" for each opening and a "debit" for each release.
+``<path>``         one record a line, as json: the plan, then a "session" for each opening and a "debit" for each release.
                    Each holds the hash of the one before. Only ever appended to; locked while it is open.
 ``<path>.head``    the number and the hash of the last record. A ledger that lacks that record was restored from an old
                    copy, and is refused.
-``<path>.kept``    the letters of the last release that was kept
+``<path>.kept``    the messages of the last release that was kept
 =================  ====================================================================================================
 
 What a crash leaves of a record that was being written counts as a release: it is cut off, and a debit is put in its
@@ -85,11 +85,11 @@ class Ledger:
     >>> plan = make_plan(epsilon=1.0, delta=1e-5, steps=2)
     >>> with TemporaryDirectory() as folder:
     ...     with Ledger(plan, f"{folder}/ledger") as ledger:
-    ...         k = ledger.debit()  # on disk now: draw noise of size plan.noise[k], keep the letters, send them
-    ...         ledger.keep([b"a letter"])
+    ...         k = ledger.debit()  # on disk now: draw noise of size plan.noise[k], keep the messages, send them
+    ...         ledger.keep([b"a message"])
     ...     with Ledger.open(f"{folder}/ledger") as ledger:  # after a crash, say
-    ...         k, ledger.releases, ledger.left, ledger.boots, ledger.kept
-    (0, 1, 1, 2, [b'a letter'])
+    ...         k, ledger.releases, ledger.left, ledger.sessions, ledger.kept
+    (0, 1, 1, 2, [b'a message'])
     >>> ledger = Ledger(plan)
     >>> ledger.debit(), ledger.debit(), ledger.exhausted
     (0, 1, True)
@@ -103,8 +103,8 @@ class Ledger:
     _account: np.ndarray
     _closed: bool
     _broken: bool  # a record could not be written whole
-    _in_hand: bool  # a release was debited, and its letters may be kept
-    _letters: _Letters | None  # the last kept
+    _in_hand: bool  # a release was debited, and its messages may be kept
+    _messages: _Messages | None  # the last kept
     _journal: _Journal | None
 
     def __init__(self, plan: Plan, path: Where | None = None, *, identity: Where | None = None) -> None:
@@ -160,9 +160,9 @@ class Ledger:
         return float(self._plan.epsilon)
 
     @property
-    def boots(self) -> int:
+    def sessions(self) -> int:
         """How often the ledger was opened, this time included."""
-        return self._boots
+        return self._sessions
 
     @property
     def account(self) -> np.ndarray:
@@ -174,7 +174,7 @@ class Ledger:
         _same(self._path, self._plan, plan)
 
     def __repr__(self) -> str:
-        where = "in memory" if self._path is None else f"{self._path!r}, boot {self._boots}"
+        where = "in memory" if self._path is None else f"{self._path!r}, session {self._sessions}"
         shut = ", closed" if self._closed else ""
         return (
             f"Ledger({self._plan.mechanism}, {self.releases} of {self._max_releases} releases made, "
@@ -211,46 +211,46 @@ class Ledger:
             self._in_hand = True
             return k
 
-    def keep(self, letters: Iterable[bytes]) -> None:
-        """Store all the letters of the release just debited, before they are sent; they replace those before.
+    def keep(self, messages: Iterable[bytes]) -> None:
+        """Store all the messages of the release just debited, before they are sent; they replace those before.
 
-        It is a LedgerError if no release was debited since the ledger was opened, or if other letters are kept of it
+        It is a LedgerError if no release was debited since the ledger was opened, or if other messages are kept of it
         already: a second draw of noise would be a second release.
         """
-        given = list(letters)
-        for letter in given:
-            if not isinstance(letter, bytes | bytearray | memoryview):
-                raise ParameterError(f"letters must be a list of bytes; there is a {type(letter).__name__} in it")
-        now = [bytes(letter) for letter in given]
+        given = list(messages)
+        for message in given:
+            if not isinstance(message, bytes | bytearray | memoryview):
+                raise ParameterError(f"messages must be a list of bytes; there is a {type(message).__name__} in it")
+        now = [bytes(message) for message in given]
         self._check_process()  # before the lock, which a fork may find taken for ever
         with self._lock:
             self._check_use()
             k = self.releases - 1
-            if self._letters is not None and self._letters.release == k:
-                if self._letters.contents == now:
+            if self._messages is not None and self._messages.release == k:
+                if self._messages.contents == now:
                     return
                 raise LedgerError(
-                    f"the letters of release {k} are kept already, and are others: send those again, or debit a new "
+                    f"the messages of release {k} are kept already, and are others: send those again, or debit a new "
                     "release"
                 )
             if not self._in_hand:
                 raise LedgerError(
-                    "there is no release to keep letters of: call debit() first. A release debited before the ledger "
+                    "there is no release to keep messages of: call debit() first. A release debited before the ledger "
                     "was opened is lost: its noise must not be drawn again"
                 )
-            kept = _Letters(k, now)
+            kept = _Messages(k, now)
             if self._journal is not None:
-                with _refusing(f"the letters of release {k} could not be kept in {self._journal.path}.kept"):
+                with _refusing(f"the messages of release {k} could not be kept in {self._journal.path}.kept"):
                     write_atomic(f"{self._journal.path}.kept", kept.packed(), private=True, one_writer=True)
-            self._letters = kept
+            self._messages = kept
 
     @property
     def kept(self) -> list[bytes]:
-        """The letters of the last release that was kept: what to send again. Empty if there are none."""
+        """The messages of the last release that was kept: what to send again. Empty if there are none."""
         self._check_process()
         self._check_use(reading=True)
-        letters = self._letters if self._journal is None else self._read_kept(self._journal)
-        return [] if letters is None else list(letters.contents)
+        messages = self._messages if self._journal is None else self._read_kept(self._journal)
+        return [] if messages is None else list(messages.contents)
 
     def close(self) -> None:
         """Release the lock. What was spent can still be read; nothing more can be spent."""
@@ -275,9 +275,9 @@ class Ledger:
         self._path = None if path is None else os.fspath(path)
         self._pid, self._lock = os.getpid(), threading.RLock()
         self._account = np.zeros(ACCOUNT)
-        self._boots = 1
+        self._sessions = 1
         self._closed = self._broken = self._in_hand = False
-        self._letters, self._journal = None, None
+        self._messages, self._journal = None, None
         if self._path is None:
             assert plan is not None
             self._follow(plan)
@@ -293,7 +293,7 @@ class Ledger:
         _OPEN.add(self)
 
     def _read(self, journal: _Journal, plan: Plan | None, identity: Where | None) -> None:
-        """Check all there is, then mend what a crash left, then boot. Nothing is written before all is checked."""
+        """Check all there is, then mend what a crash left, then session. Nothing is written before all is checked."""
         if not journal.records:
             journal.begin(plan, identity)
         self._follow(_planned(journal, plan))
@@ -301,12 +301,12 @@ class Ledger:
             _same(self._path, self._plan, plan)
         journal.check_head(identity)
         self._replay(journal)
-        with contextlib.suppress(LedgerError):  # damaged letters are for `kept` to refuse
-            self._letters = self._read_kept(journal)
-        if self._letters is not None and self._letters.release >= self.releases:
+        with contextlib.suppress(LedgerError):  # damaged messages are for `kept` to refuse
+            self._messages = self._read_kept(journal)
+        if self._messages is not None and self._messages.release >= self.releases:
             raise LedgerError(
-                f"the ledger {self._path} is older than what was already spent: letters of release "
-                f"{self._letters.release} are kept beside it, and it counts {self.releases} releases. Restored from a "
+                f"the ledger {self._path} is older than what was already spent: messages of release "
+                f"{self._messages.release} are kept beside it, and it counts {self.releases} releases. Restored from a "
                 f"backup? {_REMEDY}"
             )
         if journal.torn:
@@ -318,7 +318,7 @@ class Ledger:
                 journal.append("debit", release=k, recovered=True)
                 self._account = after
             journal.write_head()
-        journal.append("boot", boot=self._boots, pid=self._pid)
+        journal.append("session", session=self._sessions, pid=self._pid)
         journal.write_head()
 
     def _follow(self, plan: Plan) -> None:
@@ -329,27 +329,27 @@ class Ledger:
         self._max_releases = int(account[RELEASES])
 
     def _replay(self, journal: _Journal) -> None:
-        """The account and the boots that the records stand for."""
-        self._boots = 1
+        """The account and the sessions that the records stand for."""
+        self._sessions = 1
         for line, record in enumerate(journal.records[1:], 2):
             kind = record.get("kind")
-            if kind == "boot" and record.get("boot") == self._boots:
-                self._boots += 1
+            if kind == "session" and record.get("session") == self._sessions:
+                self._sessions += 1
             elif kind == "debit" and record.get("release") == self.releases:
                 if debit(self._account, self._cost, self._limit) == NOTHING:
                     raise _damaged(self._path, line, f"debits release {self.releases}, which the plan does not have")
             else:
-                raise _damaged(self._path, line, "is no boot and no debit that may follow the lines before it")
+                raise _damaged(self._path, line, "is no session and no debit that may follow the lines before it")
 
-    def _read_kept(self, journal: _Journal) -> _Letters | None:
+    def _read_kept(self, journal: _Journal) -> _Messages | None:
         path = f"{journal.path}.kept"
         try:
-            with _refusing(f"the letters in {path} cannot be read"):
+            with _refusing(f"the messages in {path} cannot be read"):
                 content = _content(path)
-            return None if content is None else _Letters.of(content)
+            return None if content is None else _Messages.of(content)
         except (ValueError, KeyError, TypeError, RecursionError):
             raise LedgerError(
-                f"the letters in {path} are damaged. Delete that file: they are then not sent again; a new release is"
+                f"the messages in {path} are damaged. Delete that file: they are then not sent again; a new release is"
             ) from None
 
     # -- use ---------------------------------------------------------------------------------------------------------
@@ -388,27 +388,27 @@ class Ledger:
             self._journal.log.file.close()
 
 
-class _Letters(NamedTuple):
-    """Letters, and the release that they belong to."""
+class _Messages(NamedTuple):
+    """Messages, and the release that they belong to."""
 
     release: int
     contents: list[bytes]
 
     def packed(self) -> bytes:
         body = b"".join(self.contents)
-        head = {"release": self.release, "lengths": [len(letter) for letter in self.contents]}
+        head = {"release": self.release, "lengths": [len(message) for message in self.contents]}
         checksum = hash_of(_canonical(head) + body)
         return _canonical({**head, "sha256": checksum}) + b"\n" + body
 
     @classmethod
-    def of(cls, content: bytes) -> _Letters:
+    def of(cls, content: bytes) -> _Messages:
         head, _, body = content.partition(b"\n")
         fields = json.loads(head.decode("ascii"))
         ends = np.cumsum([0, *fields["lengths"]]).tolist()
-        letters = cls(fields["release"], [body[a:b] for a, b in pairwise(ends)])
-        if letters.packed() != content:
-            raise ValueError("the checksum is not that of the letters")
-        return letters
+        messages = cls(fields["release"], [body[a:b] for a, b in pairwise(ends)])
+        if messages.packed() != content:
+            raise ValueError("the checksum is not that of the messages")
+        return messages
 
 
 class _Journal:
@@ -629,7 +629,7 @@ def _writer(content: bytes) -> int | None:
     """The process that booted a ledger last, if that can be read."""
     for line in reversed(content.split(b"\n")):
         record = parsed(line)
-        if record is not None and record.get("kind") == "boot":
+        if record is not None and record.get("kind") == "session":
             pid = record.get("pid")
             return pid if isinstance(pid, int) else None
     return None

@@ -1,4 +1,4 @@
-"""``Private(method, ...)``: a method whose letters are differentially private."""
+"""``Private(method, ...)``: a method whose messages are differentially private."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def Private(  # noqa: N802 - it makes a method, as the names of methods do
     max_rows: int | None = None,
     loss_fraction: float = 0.0,
 ) -> Any:
-    """A method whose letters are (epsilon, delta)-differentially private, whoever reads them all.
+    """A method whose messages are (epsilon, delta)-differentially private, whoever reads them all.
 
     Two datasets of an agent are neighbours if one example differs: how many there are is public. The claim holds for
     each agent, for everything it sends in the whole run, whatever its neighbours send to it.
@@ -111,7 +111,7 @@ def Private(  # noqa: N802 - it makes a method, as the names of methods do
     if type(method) not in FORMS:
         names = ", ".join(f"ct.{kind.__name__}()" for kind in FORMS)
         raise MismatchError(
-            f"there is no private form of {method!r}, but of {names}, and of ct.Learned, ct.Trimmed and ct.Robust "
+            f"there is no private form of {method!r}, but of {names}, and of ct.Learned, ct.robust.Trimmed and ct.Robust "
             "of them"
         )
     form, steps = FORMS[type(method)]

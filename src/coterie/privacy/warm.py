@@ -36,7 +36,7 @@ from ..core.private.noise import KEY, LARGEST, sample
 from ..core.private.terms import FINEST, GRID
 from ..core.proximal import prepare, scratch
 from ..data import AgentData
-from ..engines.worlds import world_of
+from ..engines.arrays import arrays_of
 from ..errors import ConvergenceError, MismatchError, ParameterError
 from ..graphs import empty
 from ..problem import Problem
@@ -309,9 +309,9 @@ def _models_of_noisy_objectives(
     ridge = np.where(live, 2.0 * problem.ridge * (1.0 + more), 1.0)
     pull = np.where(live, steep * row_norm, 0.0)[:, None] * b
     # ridge/2 |theta|^2 + pull . theta = ridge/2 |theta + pull / ridge|^2 and a constant: a proximal step.
-    world = world_of(problem)._replace(ridge=frozen(np.zeros(n)))
+    arrays = arrays_of(problem)._replace(ridge=frozen(np.zeros(n)))
     theta = np.zeros((n, p))
-    solve_all(world, prepare(world, p), ridge, -pull / ridge[:, None], theta, np.zeros(scratch(world, p)))
+    solve_all(arrays, prepare(arrays, p), ridge, -pull / ridge[:, None], theta, np.zeros(scratch(arrays, p)))
     gradient = problem._objective(np.ones(n), empty(n)).gradient(theta)
     gradient += (ridge - 2.0 * problem.ridge)[:, None] * theta + pull
     bad = np.flatnonzero(live & ~(np.linalg.norm(gradient, axis=1) <= NEAR_ZERO * steep * row_norm))

@@ -1,7 +1,7 @@
 """What to compare a method with: models that are not personal, and personal models that do not know the graph.
 
 All of them minimise sums of the same losses ``t_i f_i`` as Q does, exactly and in one place; t_i is a_i without the
-degree (``problem.loss_weight``: mu c_i for MP and CD, mu for CL, 1 for DJAM), since only ``ComponentModels`` sees ties.
+degree (``problem.loss_weight``: mu c_i for MP and CD, mu for CL, 1 for DJAM), since only ``ComponentModels`` sees edges.
 
 ====================  ==============================================================  =============================
 baseline              minimises                                                       over
@@ -13,7 +13,7 @@ baseline              minimises                                                 
 ====================  ==============================================================  =============================
 
 ``mean`` is sum_j theta_j / n. RidgeToMean is mean-regularised multi-task learning: Evgeniou, Pontil (2004).
-The conventions are those of Problem: an agent without ties has its local model as a component of its own, and models
+The conventions are those of Problem: an agent without edges has its local model as a component of its own, and models
 that rest on no data are zero.
 """
 
@@ -63,7 +63,7 @@ class LocalModels(Baseline):
 
 @dataclass(frozen=True)
 class GlobalModel(Baseline):
-    """One model for everybody, ``argmin sum_i t_i f_i``, whatever the ties.
+    """One model for everybody, ``argmin sum_i t_i f_i``, whatever the edges.
 
     Without a ridge, on ``Problem.collaborative`` and on ``Problem.personalized`` with ``confidence="size"``, it is the
     model of the pooled data.
@@ -106,7 +106,7 @@ class ComponentModels(Baseline):
 
 @dataclass(frozen=True)
 class RidgeToMean(Baseline):
-    """Personal models drawn to their mean, whatever the ties.
+    """Personal models drawn to their mean, whatever the edges.
 
     ``sum_i t_i f_i(theta_i) + strength sum_i |theta_i - mean|^2``: local models where `strength` is small, the global
     model where it is large.
@@ -169,7 +169,7 @@ def _expect_linear(problem: Problem, what: str) -> None:
     if not problem.is_linear:
         raise MismatchError(
             f"{what} is computed exactly, which only works for linear models, not for {problem.model!r}: train it, "
-            "with ct.TiedSGD() on problem.on(graph=ct.graphs.empty(n)) for everybody alone, or with ct.LocalSGD() on "
+            "with ct.gossip.TiedSGD() on problem.on(graph=ct.graphs.empty(n)) for everybody alone, or with ct.gossip.LocalSGD() on "
             "a complete graph for one model of all"
         )
 

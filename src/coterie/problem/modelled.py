@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..core.arrays import PERSONAL, SHARED, TIED, AgentArrays, all_gradients, all_losses, paper
 from ..core.linear import frozen
 from ..core.losses import resolve_loss
 from ..core.models import Inside
-from ..core.world import PERSONAL, SHARED, TIED, World, all_gradients, all_losses, paper
 from ..errors import DataError, ParameterError
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ def model_of(model: Any) -> tuple[Any, Any]:
     missing = [name for name in NEEDED if not hasattr(model, name)]
     if missing:
         raise ParameterError(
-            f"{model!r} is not a model: it has no {missing[0]}. Pass ct.Torch(module, loss), ct.Function(...), "
-            'ct.TwoLayer(...), or a loss such as "logistic" for a linear model'
+            f"{model!r} is not a model: it has no {missing[0]}. Pass ct.models.Torch(module, loss), ct.models.Function(...), "
+            'ct.models.TwoLayer(...), or a loss such as "logistic" for a linear model'
         )
     return Inside(), model
 
@@ -94,29 +94,29 @@ def _words(words: Any) -> tuple[str, ...]:
 
 def losses_of(problem: Problem, theta: np.ndarray) -> np.ndarray:
     """f_i(theta_i) of each agent."""
-    world, everybody = untied_world(problem), np.arange(problem.n)
+    arrays, everybody = untied_arrays(problem), np.arange(problem.n)
     if hasattr(problem.model, "values"):
         ridge = problem.ridge * np.square(theta).sum(axis=1)
-        return np.asarray(problem.model.values(world, theta, everybody) + ridge)
+        return np.asarray(problem.model.values(arrays, theta, everybody) + ridge)
     found = np.zeros(problem.n)
-    all_losses(world, theta, found)
+    all_losses(arrays, theta, found)
     return found
 
 
 def gradients_of(problem: Problem, theta: np.ndarray) -> np.ndarray:
-    """``dQ / dTheta``, the ties over tied parameters only."""
-    world, everybody = untied_world(problem), np.arange(problem.n)
+    """``dQ / dTheta``, the edges over tied parameters only."""
+    arrays, everybody = untied_arrays(problem), np.arange(problem.n)
     if hasattr(problem.model, "gradients"):
-        found = problem.model.gradients(world, theta, everybody, None) + 2.0 * problem.ridge[:, None] * theta
+        found = problem.model.gradients(arrays, theta, everybody, None) + 2.0 * problem.ridge[:, None] * theta
     else:
         found = np.zeros_like(theta)
-        all_gradients(world, theta, found)
+        all_gradients(arrays, theta, found)
     found *= problem.a[:, None]
     tied = np.where(problem.roles == TIED, theta, 0.0)
     return np.asarray(found + 2.0 * problem.smooth * (problem.graph.laplacian() @ tied))
 
 
-#: What a world takes over from a problem as it is.
+#: What agents' arrays takes over from a problem as it is.
 ALIKE = (
     "loss",
     "rows",
@@ -132,13 +132,13 @@ ALIKE = (
 )
 
 
-def untied_world(problem: Problem, batch: int = 0) -> World:
-    """All agents without their ties and without bounds of curvature, with room for minibatches of so many rows."""
+def untied_arrays(problem: Problem, batch: int = 0) -> AgentArrays:
+    """All agents without their edges and without bounds of curvature, with room for minibatches of so many rows."""
     whole, number = np.zeros(0, np.int64), np.zeros(0)
-    world = World(
+    arrays = AgentArrays(
         **{name: getattr(problem, name) for name in ALIKE},
         row_start=problem.start,
-        tie_start=frozen(np.zeros(problem.n + 1, np.int64)),
+        edge_start=frozen(np.zeros(problem.n + 1, np.int64)),
         peer=whole,
         inverse=whole,
         weight=number,
@@ -148,4 +148,4 @@ def untied_world(problem: Problem, batch: int = 0) -> World:
         n_agents=problem.n,
         sent=frozen(np.flatnonzero(problem.roles != PERSONAL)),
     )
-    return paper(world, problem.model, batch)
+    return paper(arrays, problem.model, batch)

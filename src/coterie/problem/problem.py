@@ -14,7 +14,7 @@ constructor            s      a_i             f_i                               
 ``boosting``           mu/2   D_ii c_i        log sum exp of margins, |theta|_1 <= beta   DADA (1)
 =====================  =====  ==============  ==========================================  ========
 
-Two conventions. An agent without ties has a_i = 0 in the first three: by convention it keeps the model it would
+Two conventions. An agent without edges has a_i = 0 in the first three: by convention it keeps the model it would
 learn alone. A component of the graph in which nobody has data is undetermined: its models are zero.
 """
 
@@ -30,10 +30,10 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 
 from .._checks import floats, fraction, integer, nonnegative, per_agent, positive
+from ..core.arrays import SHARED, TIED
 from ..core.linear import SparseRows, frozen, gram_norms, rows_of
 from ..core.losses import REALS, SIGNS, Location, Squared, resolve_loss
 from ..core.models import Linear
-from ..core.world import SHARED, TIED
 from ..data.agent_data import AgentData
 from ..data.dictionaries import Dictionary, outputs, resolve_base
 from ..errors import DataError, GraphError, MismatchError, ParameterError
@@ -100,7 +100,7 @@ class Problem:
         Default: all 2.
     curvature : float, optional
         L_i^loc of a model: a bound on the curvature of f_i, for methods whose steps are one over it, such as
-        :class:`coterie.CoordinateDescent`. Linear models and ``ct.Softmax`` know theirs.
+        :class:`coterie.CoordinateDescent`. Linear models and ``ct.models.Softmax`` know theirs.
 
     Attributes
     ----------
@@ -116,10 +116,10 @@ class Problem:
         a_i, and 1 for an agent that ``scaled`` leaves without any: what an agent weighs its own loss with.
     """
 
-    #: What defines the objective, the ties apart: see :func:`coterie._digest.digest_of`.
-    without_ties: tuple[str, ...] = ("data", "loss", "model", "roles", "smooth", "scaled", "mean", "loss_weight")
-    without_ties += ("ridge", "radius", "outputs")
-    digest_parts = (*without_ties, "graph")
+    #: What defines the objective, the edges apart: see :func:`coterie._digest.digest_of`.
+    without_edges: tuple[str, ...] = ("data", "loss", "model", "roles", "smooth", "scaled", "mean", "loss_weight")
+    without_edges += ("ridge", "radius", "outputs")
+    digest_parts = (*without_edges, "graph")
 
     def __init__(
         self,
@@ -404,10 +404,10 @@ class Problem:
         graph : Graph
             Who may talk to whom; ``ct.graphs.star(n)`` for a server in the middle, or see :meth:`federated`.
         model : model, loss or name of a loss
-            ``ct.Torch(module, loss)``, ``ct.Function(...)``, ``ct.TwoLayer(...)``, ``ct.Softmax(...)``, or a linear
+            ``ct.models.Torch(module, loss)``, ``ct.models.Function(...)``, ``ct.models.TwoLayer(...)``, ``ct.models.Softmax(...)``, or a linear
             model under a loss, such as ``"logistic"``.
         coupling : float
-            Weight of the ties, >= 0: more is more agreement.
+            Weight of the edges, >= 0: more is more agreement.
         personal, shared, tied : str or sequence of str
             Parameters by the beginnings of their names: those that stay with their agent, that are one and the same for
             all, that are tied over the graph. The rest is personal; or, where personal ones are named, tied, or else
@@ -423,7 +423,7 @@ class Problem:
         >>> import coterie as ct
         >>> rng = np.random.default_rng(0)
         >>> data = ct.AgentData(rng.normal(size=(30, 4)), rng.integers(0, 2, 30), agents=np.arange(30) % 3)
-        >>> problem = ct.Problem.differentiable(data, ct.graphs.ring(3), ct.TwoLayer(4, 3, 2), personal="head")
+        >>> problem = ct.Problem.differentiable(data, ct.graphs.ring(3), ct.models.TwoLayer(4, 3, 2), personal="head")
         >>> problem.p, int((problem.roles == 0).sum())
         (23, 8)
         """
@@ -448,7 +448,7 @@ class Problem:
     ) -> Problem:
         """The clients of a server: any differentiable model, and one agent more, ``"server"``, number 0, without rows.
 
-        The server is in the middle of a star, for methods such as :class:`coterie.FedAvg`. Clients keep their order,
+        The server is in the middle of a star, for methods such as :class:`coterie.federated.FedAvg`. Clients keep their order,
         from number 1 on.
 
         Parameters
@@ -459,7 +459,7 @@ class Problem:
             As in :meth:`differentiable`, but for this: what is not named is shared by all, also where personal
             parameters are named. Numbers given for each agent begin with the server's.
         coupling : float
-            Weight of the ties of tied parameters to those of the server, >= 0.
+            Weight of the edges of tied parameters to those of the server, >= 0.
 
         Examples
         --------
@@ -467,7 +467,7 @@ class Problem:
         >>> import coterie as ct
         >>> rng = np.random.default_rng(0)
         >>> data = ct.AgentData(rng.normal(size=(30, 4)), rng.integers(0, 2, 30), agents=np.arange(30) % 3)
-        >>> problem = ct.Problem.federated(data, ct.TwoLayer(4, 3, 2), personal="head")
+        >>> problem = ct.Problem.federated(data, ct.models.TwoLayer(4, 3, 2), personal="head")
         >>> problem.members, problem.graph.n_neighbours.tolist()
         (('server', 0, 1, 2), [3, 1, 1, 1])
         """
@@ -539,7 +539,7 @@ class Problem:
         return float(self.values(theta).sum())
 
     def values(self, theta: ArrayLike) -> np.ndarray:
-        """Q(Theta) split over the agents: a tie counts for its lower end.
+        """Q(Theta) split over the agents: an edge counts for its lower end.
 
         Parameters
         ----------
@@ -590,7 +590,7 @@ class Problem:
     def suboptimality(self, theta: ArrayLike, enough: float = np.inf) -> float:
         """Estimate how far Theta is above the optimum, relative to the objective, by half of Newton's decrement.
 
-        Exact for the squared loss, and near the optimum for other smooth ones. Agents without ties count, too: each
+        Exact for the squared loss, and near the optimum for other smooth ones. Agents without edges count, too: each
         with its own loss.
 
         Parameters
@@ -646,7 +646,7 @@ class Problem:
         By duality, from the gradient g: ``g' H^-1 g / 2``, where H is the Hessian of the smoothness terms and ridges,
         and for the squared loss that of Q, which makes it exact. Models in their balls have the Frank-Wolfe gap,
         ``sum_i max { (theta_i - v)' dQ/dtheta_i : |v|_1 <= beta }``. The hinge, which has no gradient at its kinks,
-        is compared with the lower bound that comes with :meth:`solve`. Agents without ties count, too, each with its
+        is compared with the lower bound that comes with :meth:`solve`. Agents without edges count, too, each with its
         own loss.
 
         Nothing is solved for it otherwise, and away from the optimum it may be far too large. Who has solved the
@@ -708,7 +708,7 @@ class Problem:
     def solve(self, n_jobs: int | None = None) -> np.ndarray:
         """The exact minimiser of Q, the reference for every method.
 
-        Agents without ties keep their local model; components without data are zero. Elsewhere, where Q has several
+        Agents without edges keep their local model; components without data are zero. Elsewhere, where Q has several
         minimisers (see :attr:`determined`), one of them. The log (``coterie``, info) tells its :meth:`gap`, the proof.
 
         Parameters
@@ -777,7 +777,7 @@ class Problem:
     def determined(self) -> np.ndarray:
         """Whether Q alone fixes the model of an agent: its minimiser is unique there, and rests on some data.
 
-        False for an agent without ties whose loss Q ignores, for a component without data, and where the losses
+        False for an agent without edges whose loss Q ignores, for a component without data, and where the losses
         leave a direction free (too few examples and no ridge). A loss with flat parts and no ridge counts as free
         where it has no curvature at the minimiser; so do more than 1000 features without a ridge, and boosting,
         whose base predictors may agree on all examples.
@@ -785,7 +785,7 @@ class Problem:
         Examples
         --------
         >>> import coterie as ct
-        >>> graph = ct.Graph.from_edges(3, [0], [1])  # the third agent has no ties
+        >>> graph = ct.Graph.from_edges(3, [0], [1])  # the third agent has no edges
         >>> ct.Problem.propagation([[0.0], [2.0], [5.0]], graph).determined.tolist()
         [True, True, False]
         """
@@ -991,11 +991,11 @@ class Problem:
         self, importance: np.ndarray, graph: Graph | None = None, n_jobs: int | None = None
     ) -> Objective | BallObjective:
         examples = (self.rows, self.start, self.labels, self.loss)
-        ties = ((self.graph if graph is None else graph).mutual, self.smooth, self.p)
+        edges = ((self.graph if graph is None else graph).mutual, self.smooth, self.p)
         if np.isfinite(self.radius):
-            return BallObjective(*examples, importance, *ties, self.radius, self.outputs)
+            return BallObjective(*examples, importance, *edges, self.radius, self.outputs)
         scale, ridge = importance * self.row_weight, importance * self.ridge
-        return Objective(*examples, scale[:, None], ridge[:, None], *ties, n_jobs=n_jobs)
+        return Objective(*examples, scale[:, None], ridge[:, None], *edges, n_jobs=n_jobs)
 
     def __repr__(self) -> str:
         return f"Problem.{self.name}({self.data!r}, {self.graph!r}, {(self.loss if self.is_linear else self.model)!r})"
@@ -1072,7 +1072,7 @@ def _labels_instead(y: np.ndarray) -> str:
     if np.all(y >= 0) and np.all(y == np.floor(y)):
         return (
             " (for classes 0, 1, ..., say ct.Problem.differentiable or ct.Problem.federated with the model "
-            "ct.Softmax(features, classes))"
+            "ct.models.Softmax(features, classes))"
         )
     return ""
 

@@ -1,7 +1,7 @@
-"""Problems in parts: the agents of one block with all their ties, and as much of others as they need.
+"""Problems in parts: the agents of one block with all their edges, and as much of others as they need.
 
 A part is a :class:`~coterie.problem.problem.Problem` of its own. It has the agents of the block, and, without any rows,
-the neighbours that they have elsewhere, all in the order of their numbers: so sums over the ties of an agent are those
+the neighbours that they have elsewhere, all in the order of their numbers: so sums over the edges of an agent are those
 of the whole problem, bit for bit.
 """
 
@@ -31,7 +31,7 @@ class Block(NamedTuple):
     """What agents ``first`` to ``last - 1`` bring along."""
 
     data: Any  # AgentData; or, for Problem.propagation, their models
-    ties: sparse.csr_array  # (last - first, n) their rows of W
+    edges: sparse.csr_array  # (last - first, n) their rows of W
     each: Mapping[str, np.ndarray]  # further arguments of the objective, one number for each of them
 
 
@@ -41,12 +41,12 @@ class ShardedProblem:
     Parameters
     ----------
     build : callable
-        ``build(first, last)`` gives the rows and the ties of the agents ``first`` to ``last - 1``, wherever it is
+        ``build(first, last)`` gives the rows and the edges of the agents ``first`` to ``last - 1``, wherever it is
         called: it draws them, or reads them from files that all machines see. It returns two things, or three:
 
         * :class:`coterie.AgentData` of these agents in this order (``members=range(first, last)``); for
           ``ct.Problem.propagation`` the array of their models;
-        * their rows of the weight matrix W, a sparse matrix of shape (last - first, n). Ties are mutual:
+        * their rows of the weight matrix W, a sparse matrix of shape (last - first, n). Edges are mutual:
           ``W[i, j] == W[j, i]``, also where i and j are in two blocks, which is checked;
         * a mapping of further arguments of the objective with one number for each of these agents, such as
           ``{"confidence": c}``.
@@ -77,7 +77,7 @@ class ShardedProblem:
     ...     data = ct.AgentData(X, np.sign(X[:, 0]), agents=np.repeat(agents, 4), members=agents.tolist())
     ...     here, there = np.tile(agents - first, 2), np.concatenate([agents - 1, agents + 1]) % 100
     ...     return data, sparse.csr_array((np.ones(len(here)), (here, there)), shape=(last - first, 100))
-    >>> problem = ct.ShardedProblem(build, 100, ct.Problem.personalized, loss="logistic", mu=0.5)
+    >>> problem = ct.engines.ShardedProblem(build, 100, ct.Problem.personalized, loss="logistic", mu=0.5)
     >>> problem.whole()
     Problem.personalized(AgentData(agents=100, rows=400 (4 per agent), features=3, dense, labelled), ...
 
@@ -146,8 +146,8 @@ class ShardedProblem:
         except Exception as error:
             raise DataError(f"{who} failed: {type(error).__name__}: {error}") from error
         if not (isinstance(made, tuple) and len(made) in (2, 3)):
-            raise DataError(f"{who} must return data and ties; found {type(made).__name__}")
-        data, ties, each = (*made, {})[:3]
+            raise DataError(f"{who} must return data and edges; found {type(made).__name__}")
+        data, edges, each = (*made, {})[:3]
         count = data.n if isinstance(data, AgentData) else len(floats(f"the models of {who}", data))
         if count != last - first:
             raise DataError(
@@ -160,7 +160,7 @@ class ShardedProblem:
         for name, value in each.items():
             if value.shape != (count,):
                 raise DataError(f"{who}: {name} has shape {value.shape}; there are {count} agents")
-        return Block(data, _rows_of_ties(who, ties, first, last, self.n), each)
+        return Block(data, _rows_of_edges(who, edges, first, last, self.n), each)
 
     def whole(self) -> Problem:
         """The problem in one piece, in this process: for as many agents as it holds.
@@ -174,7 +174,7 @@ class ShardedProblem:
         >>> import coterie as ct
         >>> ring = ct.graphs.ring(4).W.tocsr()
         >>> models = lambda first, last: ([[float(i)] for i in range(first, last)], ring[first:last])
-        >>> ct.ShardedProblem(models, 4, ct.Problem.propagation, alpha=0.5).whole().n
+        >>> ct.engines.ShardedProblem(models, 4, ct.Problem.propagation, alpha=0.5).whole().n
         4
         """
         return assembled(self.block(0, self.n), self.pose, 0, self.n).problem
@@ -185,14 +185,14 @@ class ShardedProblem:
         return f"ShardedProblem({getattr(self.build, '__qualname__', self.build)}, {self.n}, {name}{told})"
 
 
-def _rows_of_ties(who: str, ties: Any, first: int, last: int, n: int) -> sparse.csr_array:
+def _rows_of_edges(who: str, edges: Any, first: int, last: int, n: int) -> sparse.csr_array:
     """Rows of W, checked as far as one block can be: what :class:`~coterie.graphs.Graph` asks of all of W."""
     try:
-        W = sparse.csr_array(ties, dtype=np.float64, copy=True)
+        W = sparse.csr_array(edges, dtype=np.float64, copy=True)
     except (TypeError, ValueError):
-        raise GraphError(f"{who}: ties must be a sparse matrix, rows of W; found {type(ties).__name__}") from None
+        raise GraphError(f"{who}: edges must be a sparse matrix, rows of W; found {type(edges).__name__}") from None
     if W.shape != (last - first, n):
-        raise GraphError(f"{who}: ties have shape {W.shape}; expected ({last - first}, {n}), a row for each agent")
+        raise GraphError(f"{who}: edges have shape {W.shape}; expected ({last - first}, {n}), a row for each agent")
     W.sum_duplicates()
     W.eliminate_zeros()
     i, j = first + owners(W.indptr), W.indices
@@ -211,8 +211,8 @@ def _rows_of_ties(who: str, ties: Any, first: int, last: int, n: int) -> sparse.
 
 
 def asymmetry(i: int, j: int, here: float, there: float) -> str:
-    """What is wrong with two ends of a tie that do not agree."""
-    return f"W[{i}, {j}] = {here:g} but W[{j}, {i}] = {there:g}: ties are mutual, and build must give both the same"
+    """What is wrong with two ends of an edge that do not agree."""
+    return f"W[{i}, {j}] = {here:g} but W[{j}, {i}] = {there:g}: edges are mutual, and build must give both the same"
 
 
 class Part(NamedTuple):
@@ -234,19 +234,19 @@ class Part(NamedTuple):
 
 def assembled(block: Block, pose: Pose, first: int, last: int) -> Part:
     """The part that a block makes."""
-    W = block.ties
+    W = block.edges
     away = np.setdiff1d(W.indices, np.arange(first, last, dtype=W.indices.dtype))
     number = np.concatenate([away[away < first], np.arange(first, last), away[away >= last]]).astype(np.int64)
     low = int(np.count_nonzero(away < first))
     here = slice(low, low + last - first)
     i = np.repeat(np.arange(here.start, here.stop), np.diff(W.indptr))
     j = np.searchsorted(number, W.indices)
-    back = (j < here.start) | (j >= here.stop)  # ties to elsewhere, whose other ends are not among the rows
+    back = (j < here.start) | (j >= here.stop)  # edges to elsewhere, whose other ends are not among the rows
     ends = np.concatenate([i, j[back]]), np.concatenate([j, i[back]])
     size = number.shape[0]
-    ties = sparse.csr_array((np.concatenate([W.data, W.data[back]]), ends), shape=(size, size))
-    ties.sort_indices()
-    graph = Graph._of(ties.indptr.astype(np.int64), ties.indices.astype(np.int64), ties.data)
+    edges = sparse.csr_array((np.concatenate([W.data, W.data[back]]), ends), shape=(size, size))
+    edges.sort_indices()
+    graph = Graph._of(edges.indptr.astype(np.int64), edges.indices.astype(np.int64), edges.data)
     each = {name: _with_others(value, here, size, 1.0) for name, value in block.each.items()}
     if isinstance(block.data, AgentData):
         members = (*number[: here.start].tolist(), *block.data.members, *number[here.stop :].tolist())
@@ -285,13 +285,13 @@ def block_of(problem: Problem, first: int, last: int) -> Block:
         order=None if data._order is None else data._order[a:b],
     )
     c, d = graph.start[first], graph.start[last]
-    ties = sparse.csr_array(
+    edges = sparse.csr_array(
         (graph.weight[c:d], graph.peer[c:d], graph.start[first : last + 1] - c), shape=(last - first, graph.n)
     )
     settings: dict[str, Any] = problem._recipe | {"ridge": problem.ridge}
     if isinstance(settings["confidence"], str):
         settings["confidence"] = confidences(data.sizes, int(data.sizes.max(initial=1)))
-    return Block(part, ties, {name: value[first:last] for name, value in settings.items()})
+    return Block(part, edges, {name: value[first:last] for name, value in settings.items()})
 
 
 def pose_of(problem: Problem) -> Pose:

@@ -1,1 +1,8 @@
-"""Many runs: independent pieces of work side by side, each kept when it is done, and tables of what they found."""
+"""Many runs: a function for every combination of settings and seeds, tables and figures, and scores of every agent."""
+
+from ..comparison import Comparison
+from ..evaluation import Evaluation, Evaluator
+from .grid import study
+from .results import Study
+
+__all__ = ["Comparison", "Evaluation", "Evaluator", "Study", "study"]

@@ -49,7 +49,7 @@ def study(
     ----------
     job : callable
         ``job(**setting, seed=seed)`` returns numbers by name; or a :class:`coterie.Run`, of which the last row of the
-        trace is kept; or a :class:`coterie.Evaluation`. For other processes, a function of a module or of a script.
+        trace is kept; or a :class:`coterie.studies.Evaluation`. For other processes, a function of a module or of a script.
     grid : mapping
         Of each argument, the values to try: a list; or, where values do not print well, a mapping of labels to values.
     seeds : iterable of int
@@ -82,7 +82,7 @@ def study(
     ...     task = ct.datasets.linear_classification(n=30, p=20, seed=seed)
     ...     problem = ct.Problem.personalized(task.train, task.graph, mu=mu)
     ...     return ct.evaluate(ct.simulate(problem, method, wakes=1000, seed=seed), problem, task.test)
-    >>> found = ct.study(job, {"method": ["cd", "local"], "mu": [0.3, 1.0]}, seeds=range(3))
+    >>> found = ct.studies.study(job, {"method": ["cd", "local"], "mu": [0.3, 1.0]}, seeds=range(3))
     >>> found.table("accuracy", rows="mu", columns="method")
     method               cd            local
     mu

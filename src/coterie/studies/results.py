@@ -21,7 +21,7 @@ Names = str | Sequence[str]
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Study:
-    """The outcome of :func:`coterie.study`.
+    """The outcome of :func:`coterie.studies.study`.
 
     Attributes
     ----------
@@ -79,7 +79,7 @@ class Study:
         >>> import coterie as ct
         >>> def job(method, mu, seed):
         ...     return {"score": mu * len(method) + seed}
-        >>> found = ct.study(job, {"method": ["cd", "djam"], "mu": [1, 2]}, seeds=[0, 2])
+        >>> found = ct.studies.study(job, {"method": ["cd", "djam"], "mu": [1, 2]}, seeds=[0, 2])
         >>> found.table("score", rows="mu", columns="method")
         method         cd       djam
         mu
@@ -136,7 +136,7 @@ class Study:
         Examples
         --------
         >>> import coterie as ct
-        >>> found = ct.study(lambda mu, seed: {"rmse": (mu - 2) ** 2 + seed}, {"mu": [1, 2, 3]})
+        >>> found = ct.studies.study(lambda mu, seed: {"rmse": (mu - 2) ** 2 + seed}, {"mu": [1, 2, 3]})
         >>> found.best("rmse")
         {'mu': 2}
         """
@@ -179,7 +179,7 @@ class Study:
         Examples
         --------
         >>> import coterie as ct
-        >>> found = ct.study(lambda mu, seed: {"rmse": mu + seed}, {"mu": [0.01, 0.1, 1.0]}, seeds=range(3))
+        >>> found = ct.studies.study(lambda mu, seed: {"rmse": mu + seed}, {"mu": [0.01, 0.1, 1.0]}, seeds=range(3))
         >>> axes = found.plot().axes[0]
         >>> axes.get_xscale(), axes.get_yscale(), axes.get_ylabel()
         ('log', 'linear', 'rmse')

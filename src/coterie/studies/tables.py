@@ -68,7 +68,7 @@ class StudyTable:
         Examples
         --------
         >>> import coterie as ct
-        >>> found = ct.study(lambda mu, seed: {"accuracy": mu + seed / 100}, {"mu": [0.5, 0.6]}, seeds=range(2))
+        >>> found = ct.studies.study(lambda mu, seed: {"accuracy": mu + seed / 100}, {"mu": [0.5, 0.6]}, seeds=range(2))
         >>> print(found.table().to_latex())
         \begin{tabular}{rr}
         \toprule

@@ -9,19 +9,19 @@ import numpy as np
 
 from .. import graphs
 from ..core import loop
+from ..core.arrays import VACANT, AgentArrays, owners
 from ..core.methods import check_fit
 from ..core.methods.fixed import FixedModels, KnownLoss
-from ..core.world import VACANT, World, owners
 from ..core.wrap.graph_objective import regularizer
 from ..core.wrap.graph_rule import AUTO, MAX_WEIGHT, GraphRule
 from ..core.wrap.learned import ANSWER, Learned
 from ..data import AgentData
+from ..engines.arrays import arrays_of
 from ..engines.conditions import Conditions
 from ..engines.drivers import Driver, Immediate, Timed
 from ..engines.peer import Peer
-from ..engines.wire import decode, letters_size
-from ..engines.worlds import world_of
-from ..graphs.exact import exact_tie_weights
+from ..engines.wire import decode, messages_size
+from ..graphs.exact import exact_edge_weights
 from ..problem import Problem
 from .shared import BAD, Crowd, check_all, demand, hosted, promise, same
 
@@ -39,7 +39,7 @@ class _Meeting:
         loss, confidence = 0.3 * rng.normal(size=n), rng.random(n)  # losses of both signs
         self.problem = Problem(
             AgentData(np.zeros((n, p)), loss, agents=np.arange(n), members=range(n)),
-            graphs.ring(n),  # ties to give up, and pairs that have none
+            graphs.ring(n),  # edges to give up, and pairs that have none
             KnownLoss(),
             smooth=0.4,
             loss_weight=1.0,
@@ -60,7 +60,7 @@ class _Meeting:
 
     def best(self) -> np.ndarray:
         """The weights that minimise h."""
-        return exact_tie_weights(self.cost, *self.reg)
+        return exact_edge_weights(self.cost, *self.reg)
 
     def events(self, learned: Any, wakes: int, seed: int) -> tuple[np.ndarray, ...]:
         """Who wakes, with nobody in particular, with which dice, and when."""
@@ -69,17 +69,17 @@ class _Meeting:
         return order, np.full(wakes, VACANT), dice, np.zeros(wakes)
 
 
-def held(world: World, values: np.ndarray) -> np.ndarray:
-    """What every agent holds of its ties: row i is agent i's side of them."""
-    n = world.address.shape[0]
-    owner, tied = owners(world.tie_start), world.peer != VACANT
-    sides = np.zeros((n, world.n_agents))
-    np.add.at(sides, (owner[tied], world.peer[tied]), values[tied])  # a peer in two slots would count twice
+def held(arrays: AgentArrays, values: np.ndarray) -> np.ndarray:
+    """What every agent holds of its edges: row i is agent i's side of them."""
+    n = arrays.address.shape[0]
+    owner, tied = owners(arrays.edge_start), arrays.peer != VACANT
+    sides = np.zeros((n, arrays.n_agents))
+    np.add.at(sides, (owner[tied], arrays.peer[tied]), values[tied])  # a peer in two slots would count twice
     return sides
 
 
 def _wakes_of(learned: Any, meeting: _Meeting, wakes: int, seed: int) -> Iterator[Driver]:
-    """The driver after every wake; letters arrive at once."""
+    """The driver after every wake; messages arrive at once."""
     driver = Immediate.of(meeting.problem, learned, meeting.theta, seed)
     for _ in range(wakes):
         driver.advance(1, loop.NO_LIMIT)
@@ -89,32 +89,32 @@ def _wakes_of(learned: Any, meeting: _Meeting, wakes: int, seed: int) -> Iterato
 @promise(GRAPH_RULE_CHECKS)
 def _keeps_both_ends_alike(learned: Any) -> None:
     for t, driver in enumerate(_wakes_of(learned, _Meeting(learned, 20), 300, seed=1)):
-        world, tied = driver.world, driver.world.peer != VACANT
-        weights, stamps = held(world, world.weight), held(world, driver.tie.stamp)
+        arrays, tied = driver.arrays, driver.arrays.peer != VACANT
+        weights, stamps = held(arrays, arrays.weight), held(arrays, driver.edge.stamp)
         when = f"after {t + 1} wakes"
-        demand(np.all(world.weight[tied] > 0), f"{when}, the weight of a tie is not positive")
-        demand(np.all(world.weight[~tied] == 0), f"{when}, somebody holds a weight of a tie to nobody")
-        demand(np.array_equal(weights, weights.T), f"{when}, the two ends of a tie hold different weights")
-        demand(np.array_equal(stamps, stamps.T), f"{when}, the two ends of a tie hold different stamps")
+        demand(np.all(arrays.weight[tied] > 0), f"{when}, the weight of an edge is not positive")
+        demand(np.all(arrays.weight[~tied] == 0), f"{when}, somebody holds a weight of an edge to nobody")
+        demand(np.array_equal(weights, weights.T), f"{when}, the two ends of an edge hold different weights")
+        demand(np.array_equal(stamps, stamps.T), f"{when}, the two ends of an edge hold different stamps")
         demand(not np.any(np.diag(weights)), f"{when}, an agent is tied to itself")
-        ties = int(np.count_nonzero(weights, axis=1).max())
-        demand(ties <= (learned.rule.max_edges or ties), f"{when}, an agent has {ties} ties")
-        demand(weights.max() <= learned.rule.max_weight, f"{when}, a tie weighs {weights.max():g}")
+        edges = int(np.count_nonzero(weights, axis=1).max())
+        demand(edges <= (learned.rule.max_edges or edges), f"{when}, an agent has {edges} edges")
+        demand(weights.max() <= learned.rule.max_weight, f"{when}, an edge weighs {weights.max():g}")
 
 
 def _kept_from_the_best(learned: Any) -> bool:
-    """Is there a limit on ties, in number or weight?"""
+    """Is there a limit on edges, in number or weight?"""
     return learned.rule.max_edges > 0 or learned.rule.max_weight < MAX_WEIGHT
 
 
 @promise(GRAPH_RULE_CHECKS)
 def _never_increases_the_objective(learned: Any) -> None:
     if _kept_from_the_best(learned):
-        return  # a tie that has to go may have paid
+        return  # an edge that has to go may have paid
     meeting = _Meeting(learned, 21)
     before = first = meeting.objective(meeting.problem.graph.W.toarray())
     for t, driver in enumerate(_wakes_of(learned, meeting, 300, seed=2)):
-        after = meeting.objective(held(driver.world, driver.world.weight))
+        after = meeting.objective(held(driver.arrays, driver.arrays.weight))
         room = 1e-12 * (1.0 + abs(before))
         demand(after <= before + room, f"wake {t + 1} increases the objective by {after - before:.1e}")
         before = after
@@ -129,11 +129,11 @@ def _patient(learned: Any) -> Any:
 
 
 def _demand_best(learned: Any, meeting: _Meeting, driver: Driver, where: str = "") -> None:
-    """Go on until both ends of every tie hold its best weight, or patience ends."""
+    """Go on until both ends of every edge hold its best weight, or patience ends."""
     best, apart, limited = meeting.best(), np.inf, _kept_from_the_best(learned)
     for _ in range(60):
         driver.advance(100 * meeting.problem.n, loop.NO_LIMIT)
-        apart = float(np.abs(held(driver.world, driver.world.weight) - best).max())
+        apart = float(np.abs(held(driver.arrays, driver.arrays.weight) - best).max())
         if apart <= 1e-7 or limited:
             break
     demand(apart <= 1e-6 or limited, f"the weights stay {apart:.1e} away from the best{where}")
@@ -148,17 +148,17 @@ def _finds_the_best_graph(learned: Any) -> None:
 
 
 @promise(GRAPH_RULE_CHECKS)
-def _comes_to_agree_after_late_and_lost_letters(learned: Any) -> None:
+def _comes_to_agree_after_late_and_lost_messages(learned: Any) -> None:
     learned = _patient(learned)
     meeting = _Meeting(learned, 23)
     n = meeting.problem.n
     driver = Timed.of(meeting.problem, learned, meeting.theta, 4, conditions=BAD)
     driver.advance(200 * n, loop.NO_LIMIT)
-    driver.channel = Conditions().channel(n)  # from now on, letters arrive at once, except those on their way
-    _demand_best(learned, meeting, driver, " after letters were late, lost, doubled and out of order")
-    weights, stamps = (held(driver.world, values) for values in (driver.world.weight, driver.tie.stamp))
+    driver.channel = Conditions().channel(n)  # from now on, messages arrive at once, except those on their way
+    _demand_best(learned, meeting, driver, " after messages were late, lost, doubled and out of order")
+    weights, stamps = (held(driver.arrays, values) for values in (driver.arrays.weight, driver.edge.stamp))
     alike = np.array_equal(weights, weights.T) and np.array_equal(stamps, stamps.T)
-    demand(alike, "the ends of a tie do not come to agree after letters were lost")
+    demand(alike, "the ends of an edge do not come to agree after messages were lost")
 
 
 @promise(GRAPH_RULE_CHECKS)
@@ -166,38 +166,40 @@ def _learns_the_same_compiled_or_not(learned: Any) -> None:
     meeting = _Meeting(learned, 24)
     events = meeting.events(learned, 120, seed=5)
     one, other = (hosted(learned, meeting.problem, meeting.theta, events, compiled) for compiled in (True, False))
-    ties = np.array_equal(one.world.peer, other.world.peer) and np.array_equal(one.world.weight, other.world.weight)
-    demand(ties, "compiled code and plain Python learn different ties")
+    edges = np.array_equal(one.arrays.peer, other.arrays.peer) and np.array_equal(
+        one.arrays.weight, other.arrays.weight
+    )
+    demand(edges, "compiled code and plain Python learn different edges")
     demand(same(one[1:], other[1:]), "compiled code and plain Python remember, or count, different things")
 
 
 @promise(GRAPH_RULE_CHECKS)
 def _learns_the_same_on_peers(learned: Any) -> None:
-    """Simulator and peers exchanging encoded bytes agree bit for bit; and what peers say of their ties is true."""
+    """Simulator and peers exchanging encoded bytes agree bit for bit; and what peers say of their edges is true."""
     meeting = _Meeting(learned, 25)
     events = meeting.events(learned, 120, seed=6)
     host = hosted(learned, meeting.problem, meeting.theta, events, compiled=True)
 
-    def look(peer: Peer, letter: Any) -> None:
-        _, kind, text = decode(letter.data)
+    def look(peer: Peer, message: Any) -> None:
+        _, kind, text = decode(message.data)
         if kind == ANSWER:
-            degree, weights = float(peer.world.weight.sum()), held(peer.world, peer.world.weight)[0]
-            demand(text[0] == weights[letter.to], "an agent says another weight than it holds")
+            degree, weights = float(peer.arrays.weight.sum()), held(peer.arrays, peer.arrays.weight)[0]
+            demand(text[0] == weights[message.to], "an agent says another weight than it holds")
             demand(abs(text[4] - degree) <= 1e-12 * degree, "an agent's degree is not the sum of its weights")
 
-    world = world_of(meeting.problem, spare=learned.ties.spare)
-    crowd = Crowd(learned, world, meeting.theta, look).replay(events)
-    theirs = np.concatenate([held(peer.world, peer.world.weight) for peer in crowd.peers])
-    alike = np.array_equal(held(host.world, host.world.weight), theirs)
-    demand(alike, "simulator and peers exchanging bytes learn different ties")
+    arrays = arrays_of(meeting.problem, spare=learned.edges.spare)
+    crowd = Crowd(learned, arrays, meeting.theta, look).replay(events)
+    theirs = np.concatenate([held(peer.arrays, peer.arrays.weight) for peer in crowd.peers])
+    alike = np.array_equal(held(host.arrays, host.arrays.weight), theirs)
+    demand(alike, "simulator and peers exchanging bytes learn different edges")
     models = np.array_equal(host.own.theta, [peer.theta for peer in crowd.peers])
     demand(models, "simulator and peers have different models")
-    letters, numbers = int(host.account[loop.LETTERS]), int(host.account[loop.NUMBERS])
-    counted = letters == crowd.letters and letters_size(letters, numbers) == crowd.size
+    messages, numbers = int(host.account[loop.MESSAGES]), int(host.account[loop.NUMBERS])
+    counted = messages == crowd.messages and messages_size(messages, numbers) == crowd.size
     demand(counted, "the account differs from what peers send")
 
 
-def check_graph_rule(rule: Any, sampling: Any = "ideal") -> None:
+def check_graph_rule(rule: Any, sampling: Any = "uniform") -> None:
     """Check everything that a rule for learning a graph promises; see ``GRAPH_RULE_CHECKS``.
 
     On models that stay as they are. That a rule finds the best graph is checked with a larger ``delta`` where it takes
@@ -206,7 +208,7 @@ def check_graph_rule(rule: Any, sampling: Any = "ideal") -> None:
     Parameters
     ----------
     rule : GraphRule
-    sampling : "ideal", "shuffle" or a sampler
+    sampling : "uniform", "shuffle" or a sampler
         Where random peers come from.
 
     Raises

@@ -11,11 +11,7 @@ import numpy as np
 
 from .. import graphs
 from ..core import loop
-from ..core.letters import Bounds, Contents, Unsound
-from ..core.method import Method, Promises
-from ..core.methods import fits
-from ..core.models import TwoLayer
-from ..core.world import (
+from ..core.arrays import (
     AUTHOR,
     EVERYONE,
     HEAD,
@@ -23,17 +19,21 @@ from ..core.world import (
     REFUSED,
     TAIL,
     VACANT,
-    Chance,
-    Letter,
+    Message,
+    Randomness,
     data_of,
     new_outbox,
     row,
     rows,
 )
+from ..core.messages import Bounds, Contents, Unsound
+from ..core.method import Method, Promises
+from ..core.methods import fits
+from ..core.models import TwoLayer
 from ..data import AgentData
+from ..engines.arrays import arrays_of
 from ..engines.parallel import in_levels
 from ..engines.simulator import simulate
-from ..engines.worlds import world_of
 from ..errors import ContractError, ConvergenceError, MismatchError
 from ..models import Function
 from ..problem import Problem
@@ -65,7 +65,7 @@ class _Goal:
         self.name = "the optimum" if self.solved else "where it comes to rest by itself"
         if self.solved:
             self.theta, self.judged = problem.solve(), problem.determined
-        else:  # who has no ties has nowhere to go
+        else:  # who has no edges has nowhere to go
             start = problem.local() + 1.0
             self.theta = simulate(problem, method, wakes=4000 * problem.n, seed=14, start=start).theta
             self.judged = ~problem.graph.isolated
@@ -88,8 +88,8 @@ class Replay:
         self.dice = rng.random((wakes, method.traffic.dice))
         self.peers = np.full(wakes, VACANT)
         if method.traffic.exchanges:
-            ties = [problem.graph.neighbours(i) for i in self.order]
-            self.peers[:] = [rng.choice(peers) if len(peers) else VACANT for peers in ties]
+            edges = [problem.graph.neighbours(i) for i in self.order]
+            self.peers[:] = [rng.choice(peers) if len(peers) else VACANT for peers in edges]
         self.events = np.column_stack([self.order, self.peers]) if np.any(self.peers != VACANT) else self.order
         self.start = problem.local() + rng.normal(size=(problem.n, problem.p))
         if np.isfinite(problem.radius):
@@ -129,30 +129,30 @@ class _Watched:
     FIRST = 1000
 
     def __init__(self, method: Any, problem: Problem, start: np.ndarray):
-        world, first = world_of(problem, batch=method.training.batch), 0 if method.ties.spare else self.FIRST
-        self.world = world._replace(
-            address=world.address + first, peer=np.where(world.peer == VACANT, VACANT, world.peer + first)
+        arrays, first = arrays_of(problem, batch=method.training.batch), 0 if method.edges.spare else self.FIRST
+        self.arrays = arrays._replace(
+            address=arrays.address + first, peer=np.where(arrays.peer == VACANT, VACANT, arrays.peer + first)
         )
-        self.method, self.members, self.first = method, set(self.world.address.tolist()), first
-        self.own, self.tie = method.start(self.world, start)
+        self.method, self.members, self.first = method, set(self.arrays.address.tolist()), first
+        self.own, self.edge = method.start(self.arrays, start)
         traffic = method.traffic
         demand(
-            0 <= traffic.broadcasts <= traffic.max_letters,
-            f"an event posts at most max_letters={traffic.max_letters} letters, and of these broadcasts="
+            0 <= traffic.broadcasts <= traffic.max_messages,
+            f"an event posts at most max_messages={traffic.max_messages} messages, and of these broadcasts="
             f"{traffic.broadcasts} go to all neighbours",
         )
-        outbox = new_outbox(method, self.world, problem.p, traffic.max_letters)
+        outbox = new_outbox(method, self.arrays, problem.p, traffic.max_messages)
         self.outbox = outbox._replace(scratch=outbox.scratch.view(_Guarded))
-        told = self.world.sent.shape[0] or problem.p  # what is personal is never told
-        self.contents = Contents(method.letters, Bounds(told, ball=problem.radius, outputs=problem.outputs))
+        told = self.arrays.sent.shape[0] or problem.p  # what is personal is never told
+        self.contents = Contents(method.messages, Bounds(told, ball=problem.radius, outputs=problem.outputs))
 
-    def call(self, handler: Any, k: int, *more: Any, lenient: bool = False) -> list[tuple[int, Letter]]:
-        """Call a handler of agent k. Returns the letters that it posts, with their recipients, unless `lenient`."""
+    def call(self, handler: Any, k: int, *more: Any, lenient: bool = False) -> list[tuple[int, Message]]:
+        """Call a handler of agent k. Returns the messages that it posts, with their recipients, unless `lenient`."""
         if self.outbox.cursor[NEEDS_ROOM]:
-            self.world, self.tie = loop.widen(self.method, self.world, self.tie, self.outbox)
-        a, b = self.world.tie_start[k], self.world.tie_start[k + 1]
+            self.arrays, self.edge = loop.widen(self.method, self.arrays, self.edge, self.outbox)
+        a, b = self.arrays.edge_start[k], self.arrays.edge_start[k + 1]
         self.outbox.cursor[[HEAD, TAIL]], self.outbox.cursor[AUTHOR] = 0, k
-        state = data_of(self.world, k), row(self.own, k), rows(self.tie, a, b)
+        state = data_of(self.arrays, k), row(self.own, k), rows(self.edge, a, b)
         try:
             handler(*state, *more, self.outbox)
         except IndexError as error:
@@ -163,60 +163,60 @@ class _Watched:
             ) from error
         demand(
             not self.outbox.cursor[REFUSED],
-            f"{handler.__name__} posts more, or longer, letters than the {self.method.traffic.max_letters} of "
+            f"{handler.__name__} posts more, or longer, messages than the {self.method.traffic.max_messages} of "
             f"{self.outbox.text.shape[1]} numbers that it announces",
         )
         posted = range(0 if lenient else self.outbox.cursor[TAIL])
-        return [letter for h in posted for letter in self._posted(handler.__name__, k, h)]
+        return [message for h in posted for message in self._posted(handler.__name__, k, h)]
 
-    def _posted(self, handler: str, k: int, h: int) -> Iterator[tuple[int, Letter]]:
-        to, kind, sender = int(self.outbox.to[h]), int(self.outbox.kind[h]), int(self.world.address[k])
+    def _posted(self, handler: str, k: int, h: int) -> Iterator[tuple[int, Message]]:
+        to, kind, sender = int(self.outbox.to[h]), int(self.outbox.kind[h]), int(self.arrays.address[k])
         text = self.outbox.text[h, : self.outbox.length[h]].copy()
-        ties = self.world.peer[self.world.tie_start[k] : self.world.tie_start[k + 1]]
+        edges = self.arrays.peer[self.arrays.edge_start[k] : self.arrays.edge_start[k + 1]]
         demand(
             to in (EVERYONE, VACANT) or to in self.members,
-            f"{handler} sends a letter to {to}, which is no agent's address: to a slot? Send to data.peer[slot], to "
-            "letter.sender or to EVERYONE",
+            f"{handler} sends a message to {to}, which is no agent's address: to a slot? Send to data.peer[slot], to "
+            "message.sender or to EVERYONE",
         )
         try:
             self.contents.check(kind, text, self.members)
         except Unsound as error:
-            raise ContractError(f"{handler} posts what 'letters' does not declare: {error}: {text}") from error
-        for peer in ties[ties != VACANT].tolist() if to == EVERYONE else [to] * (to != VACANT):
-            there = self.world.peer[slice(*self.world.tie_start[peer - self.first : peer - self.first + 2])]
-            yield peer, Letter(sender, int(next(iter(np.flatnonzero(there == sender)), VACANT)), kind, text.copy())
+            raise ContractError(f"{handler} posts what 'messages' does not declare: {error}: {text}") from error
+        for peer in edges[edges != VACANT].tolist() if to == EVERYONE else [to] * (to != VACANT):
+            there = self.arrays.peer[slice(*self.arrays.edge_start[peer - self.first : peer - self.first + 2])]
+            yield peer, Message(sender, int(next(iter(np.flatnonzero(there == sender)), VACANT)), kind, text.copy())
 
-    def deliver(self, letters: list[tuple[int, Letter]]) -> None:
-        """Hand out letters, and those that they cause."""
-        queue = deque(letters)
+    def deliver(self, messages: list[tuple[int, Message]]) -> None:
+        """Hand out messages, and those that they cause."""
+        queue = deque(messages)
         while queue:
-            to, letter = queue.popleft()
-            queue.extend(self.call(self.method.receive, to - self.first, letter))
+            to, message = queue.popleft()
+            queue.extend(self.call(self.method.receive, to - self.first, message))
 
 
 @promise(METHOD_CHECKS)
 def _keeps_to_what_it_declares(method: Any) -> None:  # first: compiled code would read and write elsewhere
-    """No more dice and scratch than asked for, letters as declared, and to addresses."""
+    """No more dice and scratch than asked for, messages as declared, and to addresses."""
     for problem in posed(method):
         replay = Replay(method, problem, 100, seed=2)
         agents = _Watched(method, problem, replay.start)
         for k in range(problem.n):
             agents.deliver(agents.call(method.greet, k))
         for t, (k, dice) in enumerate(zip(replay.order, replay.dice, strict=True)):
-            agents.deliver(agents.call(method.wake, k, Chance(dice.view(_Guarded), VACANT, t / problem.n)))
+            agents.deliver(agents.call(method.wake, k, Randomness(dice.view(_Guarded), VACANT, t / problem.n)))
         if method.training.synchronous and not method.training.jobs:
-            letters: list[tuple[int, Letter]] = []
+            messages: list[tuple[int, Message]] = []
             agents.outbox = agents.outbox._replace(**_larger(agents.outbox, problem))
             for k in range(problem.n):
-                letters += agents.call(method.round, k)
-            agents.deliver(letters)
+                messages += agents.call(method.round, k)
+            agents.deliver(messages)
 
 
 def _larger(outbox: Any, problem: Problem) -> dict[str, np.ndarray]:
-    """Room for what one agent may post in a round: a letter along each tie."""
+    """Room for what one agent may post in a round: a message along each edge."""
     most = max(1, int(problem.graph.n_neighbours.max()))
-    letters = {name: part for name, part in outbox._asdict().items() if name not in ("cursor", "scratch")}
-    return {name: np.zeros((most, *part.shape[1:]), part.dtype) for name, part in letters.items()}
+    messages = {name: part for name, part in outbox._asdict().items() if name not in ("cursor", "scratch")}
+    return {name: np.zeros((most, *part.shape[1:]), part.dtype) for name, part in messages.items()}
 
 
 @promise(METHOD_CHECKS)
@@ -235,17 +235,17 @@ def _demand_same_bits(method: Any, problem: Problem) -> None:
     replay = Replay(method, problem, 200, seed=1)
     compiled, plain = (replay.hosted(compiled) for compiled in (True, False))
     demand(same(compiled[1:3], plain[1:3]), "compiled code and plain Python disagree")
-    demand(np.array_equal(compiled.account, plain.account), "compiled code and plain Python count letters differently")
+    demand(np.array_equal(compiled.account, plain.account), "compiled code and plain Python count messages differently")
 
 
-@promise(METHOD_CHECKS, lambda method: method.traffic.footprint and not method.ties.spare)
+@promise(METHOD_CHECKS, lambda method: method.traffic.footprint and not method.edges.spare)
 def _touches_what_its_footprint_says(method: Any) -> None:
     problem = checkable(method)
     for given in (True, False):
         replay = Replay(method, problem, 200, seed=7)
         if not given:  # who talks to whom is left to the dice
             replay.peers[:] = VACANT
-        place, first = in_levels(method, world_of(problem), *replay.parts[:3], np.zeros(problem.n, np.int32))
+        place, first = in_levels(method, arrays_of(problem), *replay.parts[:3], np.zeros(problem.n, np.int32))
         backwards = np.concatenate([level[::-1] for level in np.split(place, first[1:-1])])
         plain = replay.hosted()
         for order in (place, backwards):
@@ -255,17 +255,17 @@ def _touches_what_its_footprint_says(method: Any) -> None:
             )
 
 
-@promise(METHOD_CHECKS, lambda method: method.traffic.publishes and not method.ties.spare)
+@promise(METHOD_CHECKS, lambda method: method.traffic.publishes and not method.edges.spare)
 def _may_be_stored_once(method: Any) -> None:
     replay = Replay(method, checkable(method), 200, seed=8)
     copies, once = replay.hosted(), replay.hosted(once=True)
     alike = same((copies.own, copies.account), (once.own, once.account))
-    alike = alike and np.array_equal(copies.tie.copy, once.tie.copy)
-    demand(alike, "publishes = True, and letters stored once make another run than a copy at each neighbour")
+    alike = alike and np.array_equal(copies.edge.copy, once.edge.copy)
+    demand(alike, "publishes = True, and messages stored once make another run than a copy at each neighbour")
 
 
 @promise(METHOD_CHECKS)
-def _announces_its_letters(method: Any) -> None:
+def _announces_its_messages(method: Any) -> None:
     Replay(method, checkable(method), 100, seed=2).hosted()
 
 
@@ -374,11 +374,11 @@ def _leaves_the_isolated_alone(method: Any) -> None:
     if method.promises.accuracy > Promises().accuracy:
         return  # that it finds the optimum says as much
     theta = simulate(problem, method, wakes=50 * problem.n, seed=8).theta[problem.graph.isolated]
-    demand(np.allclose(theta, local, rtol=0, atol=1e-9), "an agent without ties does not keep its local model")
+    demand(np.allclose(theta, local, rtol=0, atol=1e-9), "an agent without edges does not keep its local model")
     if not method.promises.minimises:
         return  # what would be its own model without the loss of the problem is for it to say
     theta = simulate(problem, method, wakes=2000 * problem.n, seed=8, start="zeros").theta[problem.graph.isolated]
-    demand(np.allclose(theta, local, rtol=0, atol=1e-6), "an agent without ties does not find its local model")
+    demand(np.allclose(theta, local, rtol=0, atol=1e-6), "an agent without edges does not find its local model")
 
 
 @promise(METHOD_CHECKS, _minimises)
@@ -404,10 +404,10 @@ def _reads_sparse_rows(method: Any) -> None:
 
 
 @promise(METHOD_CHECKS, _has_a_goal)
-def _survives_late_and_lost_letters(method: Any) -> None:
+def _survives_late_and_lost_messages(method: Any) -> None:
     if not method.traffic.sums:  # else simulate refuses such conditions
         problem = calm(method)
-        where = " when letters are late, lost, doubled and out of order"
+        where = " when messages are late, lost, doubled and out of order"
         _converge(method, _Goal(method, problem), _wakes(method, problem, conditions=BAD), where)
 
 
@@ -420,14 +420,14 @@ def _runs_on_peers(method: Any) -> None:
 
 def _demand_peers(method: Any, problem: Problem) -> None:
     replay = Replay(method, problem, 200, seed=10)
-    world = world_of(problem, batch=method.training.batch)
-    host, crowd = replay.hosted(), Crowd(method, world, replay.start).replay(replay.parts)
+    arrays = arrays_of(problem, batch=method.training.batch)
+    host, crowd = replay.hosted(), Crowd(method, arrays, replay.start).replay(replay.parts)
     theirs = [peer.own.theta[0] for peer in crowd.peers]
     demand(np.array_equal(host.own.theta, theirs), "simulator and peers exchanging bytes disagree")
-    demand(int(host.account[loop.LETTERS]) == crowd.letters, "the simulator counts other letters than peers send")
+    demand(int(host.account[loop.MESSAGES]) == crowd.messages, "the simulator counts other messages than peers send")
     if method.traffic.dice == 0 or replay.events.ndim == 2:
         counted = simulate(problem, method, events=replay.events, start=replay.start)
-        alike = counted.letters == crowd.letters and counted.bytes == crowd.size
+        alike = counted.messages == crowd.messages and counted.bytes == crowd.size
         demand(alike, "the account differs from what peers send")
 
 
@@ -461,15 +461,15 @@ def _alone(problem: Problem, agent: int) -> Problem:
 
 
 @promise(METHOD_CHECKS, _trains)
-def _trains_alone_without_ties(method: Any) -> None:
-    """An agent without ties does what the method does on a graph of one agent, and writes to nobody."""
+def _trains_alone_without_edges(method: Any) -> None:
+    """An agent without edges does what the method does on a graph of one agent, and writes to nobody."""
     for problem in posed(method):
         start = problem.local() + np.random.default_rng(16).normal(size=(problem.n, problem.p))
         for agent in np.flatnonzero(problem.graph.isolated).tolist():
             here = _finite_run(problem, method, events=np.full(20, agent), start=start).theta[agent]
             alone = _finite_run(_alone(problem, agent), method, events=np.zeros(20, int), start=start[[agent]])
-            demand(np.array_equal(here, alone.theta[0]), "an agent without ties does not train as it would alone")
-            demand(alone.letters == 0, "an agent without ties sends a letter")
+            demand(np.array_equal(here, alone.theta[0]), "an agent without edges does not train as it would alone")
+            demand(alone.messages == 0, "an agent without edges sends a message")
 
 
 @promise(METHOD_CHECKS, _trains)
@@ -485,15 +485,17 @@ def _repeats_itself(method: Any) -> None:
 
 @promise(METHOD_CHECKS, _trains)
 def _bears_with_the_network(method: Any) -> None:
-    """Models stay finite when letters are late, lost, doubled or out of order, and every letter is counted."""
+    """Models stay finite when messages are late, lost, doubled or out of order, and every message is counted."""
     for problem in posed(method):
         try:
             runs = [_finite_run(problem, method, wakes=60 * problem.n, seed=18, conditions=BAD) for _ in range(2)]
         except MismatchError:
             return  # it says that it cannot
-        demand(np.array_equal(runs[0].theta, runs[1].theta), "late and lost letters are not the same in a second run")
-        counted = runs[0].letters == runs[0].tally[:, 0].sum() and 0 < runs[0].lost < runs[0].letters
-        demand(counted or not runs[0].letters, "letters of all kinds are not all letters, or more are lost than sent")
+        demand(np.array_equal(runs[0].theta, runs[1].theta), "late and lost messages are not the same in a second run")
+        counted = runs[0].messages == runs[0].tally[:, 0].sum() and 0 < runs[0].lost < runs[0].messages
+        demand(
+            counted or not runs[0].messages, "messages of all kinds are not all messages, or more are lost than sent"
+        )
 
 
 @promise(METHOD_CHECKS, _trains)
@@ -522,7 +524,7 @@ def _trains_all_at_once(method: Any) -> None:
     one, other = (_finite_run(posed, method, rounds=6, seed=21, start=start) for posed in (problem, twin))
     apart = float(np.abs(one.theta - other.theta).max())
     demand(apart <= 1e-9, f"models that are trained all at once are {apart:.1e} away from those trained one by one")
-    demand(one.bytes == other.bytes, "agents that are trained all at once send other letters")
+    demand(one.bytes == other.bytes, "agents that are trained all at once send other messages")
 
 
 def _python_network() -> Function:
@@ -544,41 +546,43 @@ def _python_network() -> Function:
 
 
 @promise(METHOD_CHECKS, _trains)
-def _ignores_bad_letters(method: Any) -> None:
-    """A letter of a wrong length or kind changes nothing, and none at all stops an agent."""
+def _ignores_bad_messages(method: Any) -> None:
+    """A message of a wrong length or kind changes nothing, and none at all stops an agent."""
     for problem in posed(method):
         start = problem.local()
         agents = _Watched(method, problem, start)
         posted = [agents.call(method.greet, k) for k in range(problem.n)]
         dice = np.full(method.traffic.dice, 0.5)
-        posted += [agents.call(method.wake, k, Chance(dice, VACANT, 0.0)) for k in range(problem.n)]
-        seen: dict[int, tuple[int, Letter]] = {}
-        for to, letter in (one for letters in posted for one in letters):
-            if letter.slot == 0:  # what is written too far is found in the next one
-                seen.setdefault(letter.kind, (to, letter))
-        for kind, (to, letter) in seen.items():
-            for size in {0, 1, len(letter.text) - 1, len(letter.text) + 1, 2 * len(letter.text)} - {len(letter.text)}:
-                bad = letter._replace(text=np.resize(letter.text, max(size, 0)))
-                _demand_unmoved(agents, to, bad, f"a letter of kind {kind} with {size} numbers in place of "
-                                f"{len(letter.text)}")  # fmt: skip
-            _demand_unmoved(agents, to, letter._replace(kind=len(method.letters)), "a letter of an unknown kind")
-            stranger = letter._replace(sender=agents.first + problem.n, slot=VACANT)
-            for text in (letter.text, np.full_like(letter.text, np.nan), np.full_like(letter.text, np.inf)):
-                for other in (letter, stranger):  # they may be believed, and may not stop anybody
+        posted += [agents.call(method.wake, k, Randomness(dice, VACANT, 0.0)) for k in range(problem.n)]
+        seen: dict[int, tuple[int, Message]] = {}
+        for to, message in (one for messages in posted for one in messages):
+            if message.slot == 0:  # what is written too far is found in the next one
+                seen.setdefault(message.kind, (to, message))
+        for kind, (to, message) in seen.items():
+            for size in {0, 1, len(message.text) - 1, len(message.text) + 1, 2 * len(message.text)} - {
+                len(message.text)
+            }:
+                bad = message._replace(text=np.resize(message.text, max(size, 0)))
+                _demand_unmoved(agents, to, bad, f"a message of kind {kind} with {size} numbers in place of "
+                                f"{len(message.text)}")  # fmt: skip
+            _demand_unmoved(agents, to, message._replace(kind=len(method.messages)), "a message of an unknown kind")
+            stranger = message._replace(sender=agents.first + problem.n, slot=VACANT)
+            for text in (message.text, np.full_like(message.text, np.nan), np.full_like(message.text, np.inf)):
+                for other in (message, stranger):  # they may be believed, and may not stop anybody
                     agents.call(method.receive, to - agents.first, other._replace(text=text.copy()))
                     with np.errstate(all="ignore"):
-                        agents.call(method.wake, to - agents.first, Chance(dice, VACANT, 0.0), lenient=True)
+                        agents.call(method.wake, to - agents.first, Randomness(dice, VACANT, 0.0), lenient=True)
 
 
-def _demand_unmoved(agents: _Watched, to: int, letter: Letter, what: str) -> None:
-    before = [part.copy() for part in arrays((agents.own, agents.tie))]
+def _demand_unmoved(agents: _Watched, to: int, message: Message, what: str) -> None:
+    before = [part.copy() for part in arrays((agents.own, agents.edge))]
     try:
-        agents.call(agents.method.receive, to - agents.first, letter)
+        agents.call(agents.method.receive, to - agents.first, message)
     except (ValueError, IndexError) as error:
         raise ContractError(f"{what} stops the agent that it comes to: {error}") from error
     demand(
-        same(before, (agents.own, agents.tie)),
-        f"{what} changes what an agent knows: compare letter.text.shape[0] before it is read",
+        same(before, (agents.own, agents.edge)),
+        f"{what} changes what an agent knows: compare message.text.shape[0] before it is read",
     )
 
 

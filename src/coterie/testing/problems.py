@@ -21,7 +21,7 @@ from ..problem import Problem
 def hard_problem(seed: int = 0, storage: str = "dense", loss: Any = None) -> Problem:
     """A small personalised problem with everything that is awkward in it, on which methods are checked.
 
-    Two components, an agent without ties, an agent without data, weights over several orders of magnitude, ragged
+    Two components, an agent without edges, an agent without data, weights over several orders of magnitude, ragged
     sizes, a ridge that matters.
 
     Parameters
@@ -45,7 +45,7 @@ def hard_problem(seed: int = 0, storage: str = "dense", loss: Any = None) -> Pro
     n, p = 9, 3
     sizes = np.array([4, 1, 7, 0, 3, 5, 2, 6, 4])  # agent 3 has no data
     i = np.array([0, 0, 0, 1, 1, 2, 2, 3, 5, 5, 6])
-    j = np.array([1, 2, 3, 2, 3, 3, 4, 4, 6, 7, 7])  # agent 8 has no ties, {5, 6, 7} keep to themselves
+    j = np.array([1, 2, 3, 2, 3, 3, 4, 4, 6, 7, 7])  # agent 8 has no edges, {5, 6, 7} keep to themselves
     weight = np.array([1.0, 1e-3, 0.5, 2.0, 1.5, 30.0, 0.7, 1e-2, 1.0, 5.0, 1e-3])
     X = rng.normal(size=(sizes.sum(), p)) * (rng.random((sizes.sum(), p)) < 0.8)
     y = np.where(X @ rng.normal(size=p) + 0.5 * rng.normal(size=len(X)) >= 0, 1.0, -1.0)
@@ -95,16 +95,16 @@ def network(method: Any, model: Any = None) -> Problem | None:
 
 
 def posed(method: Any) -> Iterator[Problem]:
-    """All problems to check a method on: one with a network if it trains, and on one-way ties if it takes them."""
+    """All problems to check a method on: one with a network if it trains, and on one-way edges if it takes them."""
     problem, trained = checkable(method), network(method)
     yield problem
     if trained is not None:
         yield trained
-    if method.ties.directed:
+    if method.edges.directed:
         W = problem.graph.W.tocoo()
         kept = (W.row < W.col) | ((W.row + W.col) % 3 > 0)
-        ties = sparse.coo_array((W.data[kept], (W.row[kept], W.col[kept])), shape=W.shape)
-        yield problem.on(graph=DirectedGraph(ties))
+        edges = sparse.coo_array((W.data[kept], (W.row[kept], W.col[kept])), shape=W.shape)
+        yield problem.on(graph=DirectedGraph(edges))
 
 
 def calm(method: Any) -> Problem:

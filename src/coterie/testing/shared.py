@@ -10,15 +10,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..core import loop
-from ..core.world import NEEDS_ROOM, REFUSED, World, new_outbox, stored_once
+from ..core.arrays import NEEDS_ROOM, REFUSED, AgentArrays, new_outbox, stored_once
+from ..engines.arrays import arrays_of, part_of
 from ..engines.conditions import Conditions
 from ..engines.peer import Peer
-from ..engines.worlds import part_of, world_of
 from ..errors import ContractError
 from ..privacy import Ledger
 from ..problem import Problem
 
-#: Letters that are late, lost, doubled and out of order, and agents that are away.
+#: Messages that are late, lost, doubled and out of order, and agents that are away.
 BAD = Conditions(latency=1.5, jitter=1.0, loss=0.2, duplication=0.2, outages=[(0, 5.0, 40.0), (2, 20.0, 60.0)])
 
 
@@ -55,29 +55,29 @@ def check_all(checks: dict[str, Callable[[Any], None]], make: Callable[[Callable
 class Hosted(NamedTuple):
     """What a replay on one host ends in."""
 
-    world: World
+    arrays: AgentArrays
     own: Any
-    tie: Any
+    edge: Any
     account: np.ndarray
 
 
 def hosted(method: Any, problem: Problem, start: np.ndarray, events: Any, compiled: bool, once: bool = False) -> Hosted:
     """Replay events (who wakes, with whom, dice, moments) on one host, compiled or in plain Python."""
-    world = world_of(problem, spare=method.ties.spare, once=once, batch=method.training.batch)
-    own, tie = stored_once(method, world, start) if once else method.start(world, start)
-    outbox, egress = new_outbox(method, world, problem.p, method.traffic.max_letters), loop.new_egress(0, 1)
+    arrays = arrays_of(problem, spare=method.edges.spare, once=once, batch=method.training.batch)
+    own, edge = stored_once(method, arrays, start) if once else method.start(arrays, start)
+    outbox, egress = new_outbox(method, arrays, problem.p, method.traffic.max_messages), loop.new_egress(0, 1)
     account, run, done = loop.new_account(method), loop.run if compiled else loop.run.python, 0
-    loop.meet(method, world, own, tie, outbox, egress, account, run)
+    loop.meet(method, arrays, own, edge, outbox, egress, account, run)
     while done < len(events[0]):
         rest = (part[done:] for part in events)
-        done += run(method, world, own, tie, *rest, outbox, egress, account, loop.NO_LIMIT)
+        done += run(method, arrays, own, edge, *rest, outbox, egress, account, loop.NO_LIMIT)
         demand(
             not outbox.cursor[REFUSED],
-            f"it posts more, or longer, letters in one event than the {method.traffic.max_letters} it announces",
+            f"it posts more, or longer, messages in one event than the {method.traffic.max_messages} it announces",
         )
         if outbox.cursor[NEEDS_ROOM]:
-            world, tie = loop.widen(method, world, tie, outbox)
-    return Hosted(world, own, tie, account)
+            arrays, edge = loop.widen(method, arrays, edge, outbox)
+    return Hosted(arrays, own, edge, account)
 
 
 def arrays(state: Any) -> list[np.ndarray]:
@@ -92,13 +92,15 @@ def same(one: Any, other: Any) -> bool:
 
 
 class Crowd:
-    """Peers that exchange encoded bytes, and an account of these; ``look(peer, letter)`` sees what is posted."""
+    """Peers that exchange encoded bytes, and an account of these; ``look(peer, message)`` sees what is posted."""
 
-    def __init__(self, method: Any, world: World, start: np.ndarray, look: Callable[[Peer, Any], None] | None = None):
+    def __init__(
+        self, method: Any, arrays: AgentArrays, start: np.ndarray, look: Callable[[Peer, Any], None] | None = None
+    ):
         plan = method.privacy.plan
         self.ledgers = [None if plan is None else Ledger(plan) for _ in start]
-        self.peers = [Peer(method, part_of(world, i, i + 1), start[i], self.ledgers[i]) for i in range(len(start))]
-        self.letters = self.size = 0
+        self.peers = [Peer(method, part_of(arrays, i, i + 1), start[i], self.ledgers[i]) for i in range(len(start))]
+        self.messages = self.size = 0
         self._look = look
 
     def greet(self) -> Crowd:
@@ -129,7 +131,7 @@ class Crowd:
 
     def _posted(self, peer: Peer, posts: list[Any]) -> list[Any]:
         for post in posts:
-            self.letters, self.size = self.letters + 1, self.size + len(post.data)
+            self.messages, self.size = self.messages + 1, self.size + len(post.data)
             if self._look is not None:
                 self._look(peer, post)
         return posts

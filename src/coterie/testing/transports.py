@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.world import EVERYONE
+from ..core.arrays import EVERYONE
 from ..peers.transport import Transport
 from .shared import check_all, demand, promise
 
@@ -26,9 +26,9 @@ class _Post:
     """Some open transports, and the account of what they were given and what came of it."""
 
     def __init__(
-        self, make: Callable[[list[int]], dict[int, Transport]], letter_bytes: int, patience: float, relayed: bool
+        self, make: Callable[[list[int]], dict[int, Transport]], message_bytes: int, patience: float, relayed: bool
     ):
-        self.letter_bytes, self.patience, self.relayed = letter_bytes, patience, relayed
+        self.message_bytes, self.patience, self.relayed = message_bytes, patience, relayed
         self.members = make([3, 0, 7])
         self.linked: dict[int, list[int]] = {address: [] for address in self.members}
         self.may_come: Counter[tuple[int, int, bytes]] = Counter()  # receiver, sender, payload
@@ -68,7 +68,7 @@ class _Post:
         return payload
 
     def until(self, act: Callable[[], bytes], sender: int, goals: list[int], promise: str) -> None:
-        """Try again and again, for letters may get lost while connections form: at last one reaches all goals."""
+        """Try again and again, for messages may get lost while connections form: at last one reaches all goals."""
         end = time.monotonic() + self.patience
         while True:
             payload = act()
@@ -96,7 +96,7 @@ class _Post:
         self.until(act, sender, self.linked[sender], promise)
 
     def arrived(self, owner: int | None, receiver: int) -> int:
-        """How many letters came to a receiver; from one owner, if one is named."""
+        """How many messages came to a receiver; from one owner, if one is named."""
         with self.news:
             return sum(n for (to, by, _), n in self.came.items() if to == receiver and owner in (None, by))
 
@@ -106,19 +106,19 @@ class _Post:
             member.close()
             member.close()
         for (receiver, owner, payload), times in self.came.items():
-            what = f"a letter of {len(payload)} bytes that came to {receiver} as from {owner}"
+            what = f"a message of {len(payload)} bytes that came to {receiver} as from {owner}"
             demand(self.may_come[receiver, owner, payload] > 0, f"{what} was never sent to it so")
             demand(times <= self.may_come[receiver, owner, payload], f"{what} came more often than it was sent")
         for address, member in self.members.items():
             received = self.arrived(None, address)
-            demand(member.counts.get("received", 0) == received, "it counts other letters than it delivers")
+            demand(member.counts.get("received", 0) == received, "it counts other messages than it delivers")
 
 
 @promise(TRANSPORT_CHECKS)
-def _one_letter_reaches_one(post: _Post) -> None:
+def _one_message_reaches_one(post: _Post) -> None:
     post.link(3, [0])
     for sender, goal in ((3, 0), (0, 3), (3, 7), (7, 0)):
-        post.reach(sender, goal, f"no letter from {sender} reaches {goal}, which is admitted")
+        post.reach(sender, goal, f"no message from {sender} reaches {goal}, which is admitted")
 
 
 @promise(TRANSPORT_CHECKS)
@@ -132,28 +132,28 @@ def _everyone_is_all_linked_and_nobody_else(post: _Post) -> None:
     post.reach_everyone(0, "no broadcast reaches one that is linked with others only")
     post.link(3, [])
     post.send(3, EVERYONE, post.fresh())
-    post.reach(3, 0, "no letter reaches a member that is not linked any more")
+    post.reach(3, 0, "no message reaches a member that is not linked any more")
 
 
 @promise(TRANSPORT_CHECKS)
 def _bytes_arrive_unchanged(post: _Post) -> None:
     post.link(3, [0])
-    noise = np.random.default_rng(0).bytes(post.letter_bytes)
-    for payload in (b"", b"\0", bytes(range(256)), noise[: post.letter_bytes // 2], noise):
+    noise = np.random.default_rng(0).bytes(post.message_bytes)
+    for payload in (b"", b"\0", bytes(range(256)), noise[: post.message_bytes // 2], noise):
         for to in (0, EVERYONE):
             act = lambda to=to, payload=payload: post.send(3, to, payload)  # noqa: E731
-            post.until(act, 3, [0], f"a letter of {len(payload)} bytes does not arrive unchanged")
+            post.until(act, 3, [0], f"a message of {len(payload)} bytes does not arrive unchanged")
 
 
 @promise(TRANSPORT_CHECKS)
-def _too_long_letters_vanish(post: _Post) -> None:
+def _too_long_messages_vanish(post: _Post) -> None:
     post.link(3, [0])
-    post.reach(3, 0, "no letter arrives")
-    for size in (post.letter_bytes + 1, 10 * post.letter_bytes):
+    post.reach(3, 0, "no message arrives")
+    for size in (post.message_bytes + 1, 10 * post.message_bytes):
         for to in (0, 7, EVERYONE):
             post.send(3, to, post.fresh(size), arrives=False)
-        post.reach(3, 0, "after a letter that was too long no other arrives")
-        post.reach(3, 7, "after a letter that was too long no other arrives at a member that is not linked")
+        post.reach(3, 0, "after a message that was too long no other arrives")
+        post.reach(3, 7, "after a message that was too long no other arrives at a member that is not linked")
 
 
 @promise(TRANSPORT_CHECKS)
@@ -166,13 +166,13 @@ def _absent_peers_do_not_matter(post: _Post) -> None:
     post.link(3, [7])
     for _ in range(20):
         post.send(3, 0, post.fresh())
-    post.reach(3, 7, "no letter reaches a peer while another is absent")
+    post.reach(3, 7, "no message reaches a peer while another is absent")
 
 
 @promise(TRANSPORT_CHECKS)
 def _closed_is_closed(post: _Post) -> None:
     post.link(3, [0])
-    post.reach(3, 0, "no letter arrives")
+    post.reach(3, 0, "no message arrives")
     member = post.members[3]
     member.close()
     member.close()
@@ -181,7 +181,7 @@ def _closed_is_closed(post: _Post) -> None:
     member.publish_roster(b"roster")
     post.link(3, [0, 7])
     demand(not member.alive(), "it sees somebody alive though it is closed")
-    post.reach(7, 0, "no letter arrives after another peer has closed")
+    post.reach(7, 0, "no message arrives after another peer has closed")
 
 
 @promise(TRANSPORT_CHECKS)
@@ -193,7 +193,7 @@ def _who_comes_back_is_reached(post: _Post) -> None:
     post.send(3, EVERYONE, post.fresh())
     post.open(0)
     post.reach_everyone(3, "no broadcast reaches a peer that came back")
-    post.reach(3, 0, "no letter reaches a peer that came back")
+    post.reach(3, 0, "no message reaches a peer that came back")
     post.reach_everyone(0, "no broadcast of a peer that came back arrives")
 
 
@@ -228,8 +228,8 @@ def _callbacks_may_use_it(post: _Post) -> None:
 def _threads_may_share_it(post: _Post) -> None:
     post.link(3, [0, 7])
     post.reach_everyone(3, "no broadcast arrives")
-    letters = [post.fresh() for _ in range(200)]
-    for payload in letters:
+    messages = [post.fresh() for _ in range(200)]
+    for payload in messages:
         post.may_come.update((goal, 3, payload) for goal in (0, 7))
     faults: list[BaseException] = []
 
@@ -240,7 +240,7 @@ def _threads_may_share_it(post: _Post) -> None:
         except BaseException as fault:
             faults.append(fault)
 
-    threads = [threading.Thread(target=work, args=(letters[k::4],)) for k in range(4)]
+    threads = [threading.Thread(target=work, args=(messages[k::4],)) for k in range(4)]
     for thread in threads:
         thread.start()
     post.link(3, [0, 7])  # changes nothing
@@ -249,8 +249,8 @@ def _threads_may_share_it(post: _Post) -> None:
     demand(not faults, f"sending from several threads fails: {faults[:1]}")
     post.reach_everyone(3, "no broadcast arrives after several threads have sent")
     for goal in (0, 7):
-        arrived = sum(post.came[goal, 3, payload] > 0 for payload in letters)
-        demand(arrived > 0, f"of {len(letters)} letters sent by several threads none arrives")
+        arrived = sum(post.came[goal, 3, payload] > 0 for payload in messages)
+        demand(arrived > 0, f"of {len(messages)} messages sent by several threads none arrives")
 
 
 @promise(TRANSPORT_CHECKS)
@@ -262,7 +262,7 @@ def _rosters_are_published(post: _Post) -> None:
 
 
 @promise(TRANSPORT_CHECKS)
-def _visitors_exchange_rosters_and_nothing_else(post: _Post) -> None:
+def _non_members_exchange_rosters_and_nothing_else(post: _Post) -> None:
     host, guest = post.members[0], post.members[7]
     host.admit([post.members[3].contact])
     host.keep_roster(b"of the host")
@@ -273,17 +273,17 @@ def _visitors_exchange_rosters_and_nothing_else(post: _Post) -> None:
         return [k for k, roster in ((0, b"of the guest"), (7, b"of the host")) if roster not in post.rosters[k]]
 
     visit = lambda: post.send(7, 0, post.fresh())  # noqa: E731 - which may come when it is admitted
-    post.wait(missing, "of a visitor and its host, {0[0]} does not get the other's roster", visit)
-    demand(not post.arrived(7, 0), "a letter of somebody who is not admitted is delivered")
+    post.wait(missing, "of a non-member and its host, {0[0]} does not get the other's roster", visit)
+    demand(not post.arrived(7, 0), "a message of somebody who is not admitted is delivered")
     host.admit([post.members[3].contact, guest.contact])
-    post.reach(7, 0, "no letter of a visitor arrives when it was admitted")
+    post.reach(7, 0, "no message of a non-member arrives when it was admitted")
 
 
 @promise(TRANSPORT_CHECKS)
 def _others_stay_connected(post: _Post) -> None:
-    """Members come and go, and not one letter between two others is lost."""
+    """Members come and go, and not one message between two others is lost."""
     post.link(3, [0])
-    post.reach(3, 0, "no letter arrives")
+    post.reach(3, 0, "no message arrives")
     contacts = {address: member.contact for address, member in post.members.items()}
     sent = []
     for links in ([0, 7], [0], [7, 0], [0]):
@@ -296,7 +296,7 @@ def _others_stay_connected(post: _Post) -> None:
     def lost() -> int:
         return sum(not post.came[0, 3, payload] for payload in sent)
 
-    post.wait(lost, f"{{}} of {len(sent)} letters are lost while others come and go")
+    post.wait(lost, f"{{}} of {len(sent)} messages are lost while others come and go")
 
 
 @promise(TRANSPORT_CHECKS)
@@ -306,38 +306,38 @@ def _revoked_certificates_are_refused(post: _Post) -> None:
         return  # a relay sees the certificates of those who use it
     contacts = [post.members[3].contact, guest.contact]
     post.link(7, [0])
-    post.reach(7, 0, "no letter arrives")
+    post.reach(7, 0, "no message arrives")
     host.admit(contacts, revoked=[guest.serial])
     post.wait(lambda: 7 in host.alive(), "a connection outlives its certificate")
     before = post.arrived(7, 0)
     for _ in range(10):
         post.send(7, 0, post.fresh())
         time.sleep(0.03)
-    demand(post.arrived(7, 0) == before, "a letter comes from somebody whose certificate is revoked")
+    demand(post.arrived(7, 0) == before, "a message comes from somebody whose certificate is revoked")
     host.admit(contacts)
-    post.reach(7, 0, "no letter arrives when a certificate is good again")
+    post.reach(7, 0, "no message arrives when a certificate is good again")
 
 
 def check_transport(
     make: Callable[[list[int]], dict[int, Transport]],
-    letter_bytes: int = 200_000,
+    message_bytes: int = 200_000,
     patience: float = 20.0,
     relayed: bool = False,
 ) -> None:
     """Check everything that a transport promises; see ``TRANSPORT_CHECKS``.
 
-    Letters may get lost, so what must arrive is sent again until it does; what must not is looked for at the end: every
-    letter that came was sent, by that owner, to that receiver, and came at most once.
+    Messages may get lost, so what must arrive is sent again until it does; what must not is looked for at the end: every
+    message that came was sent, by that owner, to that receiver, and came at most once.
 
     Parameters
     ----------
     make : function of (addresses)
         Returns a transport for each address: not open yet, with no links, on the same network, all of them admitted by
         each other. Called once for every check.
-    letter_bytes : int
-        The longest letter that these carry.
+    message_bytes : int
+        The longest message that these carry.
     patience : float
-        Seconds after which a letter that must arrive is given up.
+        Seconds after which a message that must arrive is given up.
     relayed : bool
         Whether they reach each other through a relay only, and so do not see each other's certificates.
 
@@ -356,7 +356,7 @@ def check_transport(
     """
 
     def on_new_ones(check: Callable[[_Post], None]) -> None:
-        post = _Post(make, letter_bytes, patience, relayed)
+        post = _Post(make, message_bytes, patience, relayed)
         try:
             check(post)
         except BaseException:

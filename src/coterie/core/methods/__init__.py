@@ -8,8 +8,8 @@ import numpy as np
 
 from ..._checks import named
 from ...errors import MismatchError, ParameterError
+from ..arrays import TIED
 from ..method import Method
-from ..world import TIED
 from .admm import CollaborativeADMM as CollaborativeADMM
 from .apfl import APFL as APFL
 from .boosting import FrankWolfeBoosting as FrankWolfeBoosting
@@ -85,18 +85,18 @@ def check_fit(method: Any, problem: Any) -> None:
         )
     if not method.training.jobs and np.any(problem.roles != TIED):
         raise MismatchError(
-            f"{method!r} ties all parameters over the graph, and some of this problem are personal or shared: use a "
-            "method that trains, such as ct.TiedSGD()"
+            f"{method!r} draws all parameters to the neighbours, and some of this problem are personal or shared: use a "
+            "method that trains, such as ct.gossip.TiedSGD()"
         )
-    if problem.graph.directed and not method.ties.directed:
+    if problem.graph.directed and not method.edges.directed:
         raise MismatchError(
-            f"{method!r} needs ties that are mutual, and those of {problem.graph!r} are one-way: pass "
+            f"{method!r} needs edges that are mutual, and those of {problem.graph!r} are one-way: pass "
             "problem.on(graph=problem.graph.mutual), or use a method for directed graphs"
         )
     if method.training.jobs and not method.training.batch and getattr(problem.model, "random", False):
         raise MismatchError(
             f"{problem.model!r} draws random numbers in training, such as those of dropout, and takes them from the "
-            f"dice of minibatches, which {method!r} does not have: give its optimiser a batch, as ct.SGD(batch=16)"
+            f"dice of minibatches, which {method!r} does not have: give its optimiser a batch, as ct.optim.SGD(batch=16)"
         )
     method.fit_for(problem)
 
@@ -115,10 +115,10 @@ def _check_model(method: Any, problem: Any) -> None:
     if not method.promises.any_model:
         raise MismatchError(
             f"{method!r} is for linear models, not for {problem.model!r}: use a method that trains, such as "
-            "ct.TiedSGD() or ct.DPSGD(), or ct.CoordinateDescent()"
+            "ct.gossip.TiedSGD() or ct.gossip.DPSGD(), or ct.CoordinateDescent()"
         )
     if not method.training.jobs and problem.curvature is None and not hasattr(problem.model, "curvatures"):
         raise MismatchError(
             f"{method!r} takes steps of one over the curvature of a loss, and that of {problem.model!r} is not known: "
-            "say Problem.differentiable(..., curvature=...), or use a method that trains, such as ct.TiedSGD()"
+            "say Problem.differentiable(..., curvature=...), or use a method that trains, such as ct.gossip.TiedSGD()"
         )

@@ -9,18 +9,18 @@ An agent needs Z and L only together, as ``U = Z - L / rho``, and so does its ne
 
     Z_e <- (T_i + T_j) / 2,   L_ei <- L_ei + rho (T_i - Z_e)     <=>     U_ei <- 1/2 U_ei + 1/2 (2 T_j - U_ej).
 
-In this form (Douglas-Rachford splitting) an end needs nothing of its own at the time of the exchange, so letters may
+In this form (Douglas-Rachford splitting) an end needs nothing of its own at the time of the exchange, so messages may
 be late, lost or doubled, and each that arrives is one averaged step of a nonexpansive map, half of which a lost one
-leaves out. The letters are the paper's: four vectors each way.
+leaves out. The messages are the paper's: four vectors each way.
 
 =============================  =====================================================
 paper                          here
 =============================  =====================================================
 Theta_i^i                      ``me.theta``
 Theta_i^j                      :func:`opinion`, worked out when it is sent
-Z_ei^i - Lambda_ei^i / rho     ``ties.mine[slot]``
-Z_ei^j - Lambda_ei^j / rho     ``ties.theirs[slot]`` with ``data.peer[slot] == j``
-rho                            ``ties.rho[slot]``
+Z_ei^i - Lambda_ei^i / rho     ``edges.mine[slot]``
+Z_ei^j - Lambda_ei^j / rho     ``edges.theirs[slot]`` with ``data.peer[slot] == j``
+rho                            ``edges.rho[slot]``
 s W_ij                         ``data.smooth * data.weight[slot]``: both ends have half of the smoothness term
 =============================  =====================================================
 """
@@ -36,12 +36,12 @@ import numpy as np
 from ..._checks import integer, positive
 from ...errors import MismatchError
 from .. import proximal
+from ..arrays import VACANT, choose, importance, owners, send
 from ..compile import inline
-from ..letters import Number, Vector
 from ..linear import axpy, copy_to, fill, total
+from ..messages import Number, Vector
 from ..method import NamedTuple, method
 from ..rules import Or, checked
-from ..world import VACANT, choose, importance, owners, send
 from .djam import ANSWER, ASK, DJAM, MODEL, Own
 
 #: ``rho`` of a method that finds it by itself.
@@ -57,17 +57,17 @@ FLOOR = 0.3
 WATCH = 4
 
 
-class Tie(NamedTuple):
-    """State of the ties."""
+class Edge(NamedTuple):
+    """State of the edges."""
 
-    mine: np.ndarray  # (ties, p) U_ei^i
-    theirs: np.ndarray  # (ties, p) U_ei^j
-    rho: np.ndarray  # (ties,)
-    cache: np.ndarray  # (ties, 4) residuals since rho was last looked at: primal, dual; exchanges, and when to look
+    mine: np.ndarray  # (edges, p) U_ei^i
+    theirs: np.ndarray  # (edges, p) U_ei^j
+    rho: np.ndarray  # (edges,)
+    cache: np.ndarray  # (edges, 4) residuals since rho was last looked at: primal, dual; exchanges, and when to look
 
 
 @inline
-def primal(data, me, ties, scratch):
+def primal(data, me, edges, scratch):
     """Step 1. Without the T_i^j, which follow from T_i^i, the augmented Lagrangian is
 
     a_i f_i(T) + 1/2 sum_j [ rho |T - U_ei^i|^2 + s W_ij rho / (s W_ij + rho) |T - U_ei^j|^2 ].
@@ -79,9 +79,9 @@ def primal(data, me, ties, scratch):
     for k in range(data.peer.shape[0]):
         if data.peer[k] == VACANT:
             continue
-        rho, pull = ties.rho[k], data.smooth * data.weight[k]
-        axpy(rho, ties.mine[k], center)
-        axpy(pull / (1.0 + pull / rho), ties.theirs[k], center)
+        rho, pull = edges.rho[k], data.smooth * data.weight[k]
+        axpy(rho, edges.mine[k], center)
+        axpy(pull / (1.0 + pull / rho), edges.theirs[k], center)
         weight += rho + pull / (1.0 + pull / rho)
     if weight > 0.0:
         for k in range(p):
@@ -92,81 +92,81 @@ def primal(data, me, ties, scratch):
 
 
 @inline
-def opinion(data, me, ties, slot, out):
+def opinion(data, me, edges, slot, out):
     """The rest of step 1:  T_i^j = (s W_ij T_i^i + rho U_ei^j) / (s W_ij + rho)."""
-    rho, pull = ties.rho[slot], data.smooth * data.weight[slot]
+    rho, pull = edges.rho[slot], data.smooth * data.weight[slot]
     for k in range(out.shape[0]):
-        out[k] = (pull * me.theta[k] + rho * ties.theirs[slot, k]) / (pull + rho)
+        out[k] = (pull * me.theta[k] + rho * edges.theirs[slot, k]) / (pull + rho)
 
 
 @inline
-def write(rho, data, me, ties, slot, out):
+def write(rho, data, me, edges, slot, out):
     """My end of an edge: T_i^i, T_i^j, U_ei^i, U_ei^j; and rho, if the agents find it by themselves."""
     p = me.theta.shape[0]
     copy_to(me.theta, out[:p])
-    opinion(data, me, ties, slot, out[p : 2 * p])
-    copy_to(ties.mine[slot], out[2 * p : 3 * p])
-    copy_to(ties.theirs[slot], out[3 * p : 4 * p])
+    opinion(data, me, edges, slot, out[p : 2 * p])
+    copy_to(edges.mine[slot], out[2 * p : 3 * p])
+    copy_to(edges.theirs[slot], out[3 * p : 4 * p])
     if rho != AUTO:
         return out[: 4 * p]
-    out[4 * p] = ties.rho[slot]
+    out[4 * p] = edges.rho[slot]
     return out[: 4 * p + 1]
 
 
 @inline
-def settle(ties, slot, text):
+def settle(edges, slot, text):
     """Steps 2 and 3:  U_ei <- 1/2 U_ei + 1/2 (2 T_j - U_ej), for both models of the edge."""
-    p = ties.mine.shape[1]
+    p = edges.mine.shape[1]
     for k in range(p):
-        ties.theirs[slot, k] += 0.5 * (2.0 * text[k] - text[2 * p + k] - ties.theirs[slot, k])
-        ties.mine[slot, k] += 0.5 * (2.0 * text[p + k] - text[3 * p + k] - ties.mine[slot, k])
+        edges.theirs[slot, k] += 0.5 * (2.0 * text[k] - text[2 * p + k] - edges.theirs[slot, k])
+        edges.mine[slot, k] += 0.5 * (2.0 * text[p + k] - text[3 * p + k] - edges.mine[slot, k])
 
 
 @inline
-def convert(ties, slot, text, mean):
-    """Express both ends of an edge with one rho where they have come apart, because a letter was lost.
+def convert(edges, slot, text, mean):
+    """Express both ends of an edge with one rho where they have come apart, because a message was lost.
 
     U = Z - L / rho with the multipliers of the ends opposite, so  Z = (rho_i U_ei + rho_j U_ej) / (rho_i + rho_j).
     """
-    p = ties.mine.shape[1]
-    mine, theirs = ties.rho[slot], text[4 * p]
+    p = edges.mine.shape[1]
+    mine, theirs = edges.rho[slot], text[4 * p]
     for k in range(p):
-        z = (mine * ties.mine[slot, k] + theirs * text[3 * p + k]) / (mine + theirs)
-        ties.mine[slot, k] = z - mine / mean * (z - ties.mine[slot, k])
+        z = (mine * edges.mine[slot, k] + theirs * text[3 * p + k]) / (mine + theirs)
+        edges.mine[slot, k] = z - mine / mean * (z - edges.mine[slot, k])
         text[3 * p + k] = z - theirs / mean * (z - text[3 * p + k])
-        z = (mine * ties.theirs[slot, k] + theirs * text[2 * p + k]) / (mine + theirs)
-        ties.theirs[slot, k] = z - mine / mean * (z - ties.theirs[slot, k])
+        z = (mine * edges.theirs[slot, k] + theirs * text[2 * p + k]) / (mine + theirs)
+        edges.theirs[slot, k] = z - mine / mean * (z - edges.theirs[slot, k])
         text[2 * p + k] = z - theirs / mean * (z - text[2 * p + k])
 
 
 @inline
-def settle_and_balance(data, me, ties, slot, text, copy):
+def settle_and_balance(data, me, edges, slot, text, copy):
     """Steps 2 and 3, and a look at rho: both ends see the same four vectors of both, and come to the same rho.
 
     With Z = (U_ei + U_ej) / 2 before and Z' = (T_i + T_j) / 2 after, the residuals of the edge are |T_i - T_j|^2 / 2
     (primal) and 2 rho^2 |Z' - Z|^2 (dual); each is set against the size of what it must become small beside: models
     and multipliers.
     """
-    p = ties.mine.shape[1]
-    opinion(data, me, ties, slot, copy)
-    rho = ties.rho[slot]
+    p = edges.mine.shape[1]
+    opinion(data, me, edges, slot, copy)
+    rho = edges.rho[slot]
     if rho != text[4 * p]:
         rho = math.sqrt(rho) * math.sqrt(text[4 * p])
-        convert(ties, slot, text, rho)
-    ties.rho[slot] = rho
+        convert(edges, slot, text, rho)
+    edges.rho[slot] = rho
     primal, dual, models, multipliers = 0.0, 0.0, 0.0, 0.0
     for k in range(p):
         for one, other, u, v in (
-            (me.theta[k], text[p + k], ties.mine[slot, k], text[3 * p + k]),
-            (copy[k], text[k], ties.theirs[slot, k], text[2 * p + k]),
+            (me.theta[k], text[p + k], edges.mine[slot, k], text[3 * p + k]),
+            (copy[k], text[k], edges.theirs[slot, k], text[2 * p + k]),
         ):
             step = 0.5 * (one + other - u - v)
             primal += 0.5 * (one - other) * (one - other)
             dual += 2.0 * rho * rho * step * step
             models += one * one + other * other
             multipliers += 0.5 * rho * rho * (u - v) * (u - v)
-    settle(ties, slot, text)
-    watch = ties.cache[slot]
+    settle(edges, slot, text)
+    watch = edges.cache[slot]
     watch[0] += primal / (models + 1e-300)
     # Where neighbours agree there are no multipliers: then a part of what rho would make of the models.
     watch[1] += dual / (multipliers + FLOOR * rho * rho * models + 1e-300)
@@ -183,10 +183,10 @@ def settle_and_balance(data, me, ties, slot, text, copy):
     if new != rho:
         for k in range(p):
             z = 0.5 * (me.theta[k] + text[p + k])
-            ties.mine[slot, k] = z - rho / new * (z - ties.mine[slot, k])
+            edges.mine[slot, k] = z - rho / new * (z - edges.mine[slot, k])
             z = 0.5 * (copy[k] + text[k])
-            ties.theirs[slot, k] = z - rho / new * (z - ties.theirs[slot, k])
-        ties.rho[slot] = new
+            edges.theirs[slot, k] = z - rho / new * (z - edges.theirs[slot, k])
+        edges.rho[slot] = new
 
 
 @checked(rho=Or("auto", positive, AUTO), steps=partial(integer, least=0))
@@ -201,7 +201,7 @@ class CollaborativeADMM(NamedTuple):
     rho : float or "auto"
         Penalty on disagreement about the models of an edge, > 0. It changes the speed by more than ten times, not
         the result. "auto": the two ends of every edge find one, by balancing the residuals that both see; it is sent
-        with the models, one number more in a letter.
+        with the models, one number more in a message.
     steps : int
         Gradient steps in place of the exact primal step, as in CD's comparison (10 there); 0 for the exact one.
 
@@ -217,7 +217,7 @@ class CollaborativeADMM(NamedTuple):
     rho: Any = "auto"
     steps: int = 0
 
-    max_letters = 2
+    max_messages = 2
     dice = 1  # to choose the neighbour
     exchanges = True
     footprint = "partner"
@@ -228,7 +228,7 @@ class CollaborativeADMM(NamedTuple):
         return f"CollaborativeADMM(rho={self.__getnewargs__()[0]!r}{f', steps={self.steps}' if self.steps else ''})"
 
     @property
-    def letters(self):
+    def messages(self):
         """A model; and the end of an edge: four models, and rho if the agents find it by themselves."""
         end = (Vector(4), Number(1.0 / MAX_RHO, MAX_RHO)) if self.rho == AUTO else Vector(4)
         return {MODEL: Vector(), ASK: end, ANSWER: end}
@@ -241,55 +241,55 @@ class CollaborativeADMM(NamedTuple):
                 "ct.SmoothHinge(), or the exact primal step, steps=0"
             )
 
-    def scratch_size(self, world, p):
+    def scratch_size(self, arrays, p):
         """Numbers of scratch paper that a handler needs."""
-        return max(5 * p + 1, p + proximal.scratch(world, p))
+        return max(5 * p + 1, p + proximal.scratch(arrays, p))
 
-    def start(self, world, theta):
+    def start(self, arrays, theta):
         """State before the first letter: no multipliers; until a neighbour is heard, it is taken to agree."""
-        owner = owners(world.tie_start)
-        # The ties of an agent pull with a strength of s W_ij each: a rho of that size treats both terms alike.
-        rho = np.full(owner.shape[0], self.rho) if self.rho != AUTO else world.smooth * world.weight
+        owner = owners(arrays.edge_start)
+        # The edges of an agent pull with a strength of s W_ij each: a rho of that size treats both terms alike.
+        rho = np.full(owner.shape[0], self.rho) if self.rho != AUTO else arrays.smooth * arrays.weight
         watch = np.tile([0.0] * (WATCH - 1) + [2.0], (owner.shape[0], 1))
-        own = Own(theta.copy(), proximal.prepare(world, theta.shape[1], self.steps))
-        return own, Tie(theta[owner], theta[owner], rho, watch)
+        own = Own(theta.copy(), proximal.prepare(arrays, theta.shape[1], self.steps))
+        return own, Edge(theta[owner], theta[owner], rho, watch)
 
-    def open(self, data, me, ties, slot):
-        """A new tie: no multipliers; until the neighbour is heard, it is taken to agree."""
-        copy_to(me.theta, ties.mine[slot])
-        copy_to(me.theta, ties.theirs[slot])
-        ties.rho[slot] = self.rho if self.rho != AUTO else data.smooth * data.weight[slot]
+    def open(self, data, me, edges, slot):
+        """A new edge: no multipliers; until the neighbour is heard, it is taken to agree."""
+        copy_to(me.theta, edges.mine[slot])
+        copy_to(me.theta, edges.theirs[slot])
+        edges.rho[slot] = self.rho if self.rho != AUTO else data.smooth * data.weight[slot]
         for k in range(WATCH):
-            ties.cache[slot, k] = 2.0 if k == WATCH - 1 else 0.0
+            edges.cache[slot, k] = 2.0 if k == WATCH - 1 else 0.0
 
     greet = DJAM.greet
 
-    def wake(self, data, me, ties, chance, outbox):
+    def wake(self, data, me, edges, randomness, outbox):
         """Step 1 at this end, and an invitation to the other."""
-        slot = choose(data, chance)
-        primal(data, me, ties, outbox.scratch)
+        slot = choose(data, randomness)
+        primal(data, me, edges, outbox.scratch)
         if slot != VACANT:
-            send(outbox, data.peer[slot], ASK, write(self.rho, data, me, ties, slot, outbox.scratch), slot)
+            send(outbox, data.peer[slot], ASK, write(self.rho, data, me, edges, slot, outbox.scratch), slot)
 
-    def receive(self, data, me, ties, letter, outbox):
+    def receive(self, data, me, edges, message, outbox):
         """Step 1 at this end if the other end asks for it; then steps 2 and 3."""
-        if letter.slot == VACANT:
+        if message.slot == VACANT:
             return
-        if letter.kind == MODEL:
-            copy_to(letter.text, ties.theirs[letter.slot])
+        if message.kind == MODEL:
+            copy_to(message.text, edges.theirs[message.slot])
             return
-        if letter.kind == ASK:
-            primal(data, me, ties, outbox.scratch)
-            text = write(self.rho, data, me, ties, letter.slot, outbox.scratch)
-            send(outbox, letter.sender, ANSWER, text, letter.slot)
+        if message.kind == ASK:
+            primal(data, me, edges, outbox.scratch)
+            text = write(self.rho, data, me, edges, message.slot, outbox.scratch)
+            send(outbox, message.sender, ANSWER, text, message.slot)
         if self.rho != AUTO:
-            settle(ties, letter.slot, letter.text)
+            settle(edges, message.slot, message.text)
         else:
-            settle_and_balance(data, me, ties, letter.slot, letter.text, outbox.scratch[: me.theta.shape[0]])
+            settle_and_balance(data, me, edges, message.slot, message.text, outbox.scratch[: me.theta.shape[0]])
 
-    def round(self, data, me, ties, outbox):
-        """Step 1; the letters of all agents bring about steps 2 and 3."""
-        primal(data, me, ties, outbox.scratch)
+    def round(self, data, me, edges, outbox):
+        """Step 1; the messages of all agents bring about steps 2 and 3."""
+        primal(data, me, edges, outbox.scratch)
         for slot in range(data.peer.shape[0]):
             if data.peer[slot] != VACANT:
-                send(outbox, data.peer[slot], ANSWER, write(self.rho, data, me, ties, slot, outbox.scratch), slot)
+                send(outbox, data.peer[slot], ANSWER, write(self.rho, data, me, edges, slot, outbox.scratch), slot)

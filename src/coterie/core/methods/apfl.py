@@ -61,7 +61,7 @@ class APFL(NamedTuple):
     local : SGD
         Without momentum: the two models take their steps by turns.
     clients : int, optional
-        As in :class:`coterie.FedAvg`.
+        As in :class:`coterie.federated.FedAvg`.
     by_rows : bool
         Whether a client counts by the number of its rows. Default: all alike, as in the paper.
     alpha : float
@@ -72,7 +72,7 @@ class APFL(NamedTuple):
     Examples
     --------
     >>> import coterie as ct
-    >>> ct.APFL(ct.SGD(0.1, steps=5), alpha=0.25)
+    >>> ct.federated.APFL(ct.optim.SGD(0.1, steps=5), alpha=0.25)
     APFL(local=SGD(rate=0.1, steps=5, batch=0, momentum=0.0), clients=0, by_rows=False, alpha=0.25, alpha_rate=0.0)
 
     References
@@ -88,17 +88,17 @@ class APFL(NamedTuple):
 
     jobs = property(lambda self: 2 * self.local.steps)
 
-    def start(self, world, theta):
+    def start(self, arrays, theta):
         """State before the first letter: both models are the one given. Every job is one step."""
         job = new_job(self.local, theta)
         job.plan[:, STEPS] = 1.0
         alpha = np.full((theta.shape[0], 1), self.alpha)
-        post = server.new_round(self, world, world.sent.shape[0])
-        return Own(theta.copy(), theta.copy(), theta.copy(), alpha, job, post), server.new_ties(world)
+        post = server.new_round(self, arrays, arrays.sent.shape[0])
+        return Own(theta.copy(), theta.copy(), theta.copy(), alpha, job, post), server.new_edges(arrays)
 
-    def prepare(self, data, me, ties, chance, outbox, phase):
+    def prepare(self, data, me, edges, randomness, outbox, phase):
         """By turns a step at the mixture, for my own model, and one of the common model."""
-        if phase == 0 and not server.has_work(data, me, chance):
+        if phase == 0 and not server.has_work(data, me, randomness):
             return False
         if phase % 2 == 0:
             if phase > 0:

@@ -10,10 +10,10 @@ paper                          here
 =============================  ========================================================================
 alpha_k                        ``me.theta``
 A_k alpha_k                    ``me.cache``, without the labels
-alpha_l as k last heard it     ``ties.entry[slot]``, ``ties.value[slot]`` with ``data.peer[slot] == l``
+alpha_l as k last heard it     ``edges.entry[slot]``, ``edges.value[slot]`` with ``data.peer[slot] == l``
 w_kl, d_k                      ``data.weight[slot]``, ``degree``
 mu_1                           ``2 * data.smooth``
-j_k, sign, gamma               a ``STEP`` letter
+j_k, sign, gamma               a ``STEP`` message
 t                              ``clock``
 =============================  ========================================================================
 
@@ -29,15 +29,15 @@ import numpy as np
 
 from ..._checks import nonnegative
 from ...errors import MismatchError
+from ..arrays import EVERYONE, NEEDS_ROOM, VACANT, Ragged, importance, owners, send
 from ..compile import inline
-from ..letters import Choices, Counter, Number, Pairs
 from ..linear import are_pairs, axpy, fill, margins_kernel, total, write_pairs
 from ..losses import pooled_slopes
+from ..messages import Choices, Counter, Number, Pairs
 from ..method import NamedTuple, method
 from ..rules import Word, checked
-from ..world import EVERYONE, NEEDS_ROOM, VACANT, Ragged, importance, owners, send
 
-#: Kinds of letters: a whole model; one step of it; and a request for the whole, by one who has missed a step.
+#: Kinds of messages: a whole model; one step of it; and a request for the whole, by one who has missed a step.
 WHOLE, STEP, MISSED = 0, 1, 2
 #: How many entries more than twice those of the largest model there is room for.
 ROOM = 16
@@ -55,24 +55,24 @@ class Own(NamedTuple):
     steps: np.ndarray  # (n, 1) steps that I have taken
 
 
-class Tie(NamedTuple):
-    """State of the ties."""
+class Edge(NamedTuple):
+    """State of the edges."""
 
-    entry: np.ndarray  # (ties, room) the neighbour's model as far as I have heard: which entries, ...
-    value: np.ndarray  # (ties, room) ... and their values
-    size: np.ndarray  # (ties,) how many entries
-    heard: np.ndarray  # (ties,) how many of its steps are in it; -1 before the first letter
-    asked: np.ndarray  # (ties,) its step after which I asked for the whole model
+    entry: np.ndarray  # (edges, room) the neighbour's model as far as I have heard: which entries, ...
+    value: np.ndarray  # (edges, room) ... and their values
+    size: np.ndarray  # (edges,) how many entries
+    heard: np.ndarray  # (edges,) how many of its steps are in it; -1 before the first letter
+    asked: np.ndarray  # (edges,) its step after which I asked for the whole model
 
 
 @inline
-def pull_of(data, me, ties, gradient):
+def pull_of(data, me, edges, gradient):
     """``gradient = mu_1 (d_k alpha_k - sum_l w_kl alpha_l)``, the neighbours' part of it: there are no data in it."""
     fill(0.0, gradient)
     axpy(2.0 * data.smooth * total(data.weight), me.theta, gradient)
     for k in range(data.peer.shape[0]):
-        for e in range(ties.size[k]):
-            gradient[ties.entry[k, e]] -= 2.0 * data.smooth * data.weight[k] * ties.value[k, e]
+        for e in range(edges.size[k]):
+            gradient[edges.entry[k, e]] -= 2.0 * data.smooth * data.weight[k] * edges.value[k, e]
 
 
 @inline
@@ -87,11 +87,11 @@ def add_losses(data, me, slope, gradient):
 
 
 @inline
-def gradient_of(data, me, ties, scratch):
+def gradient_of(data, me, edges, scratch):
     """``[grad f]_k = -d_k c_k A_k' eta_k + mu_1 (d_k alpha_k - sum_l w_kl alpha_l)``, below DADA (3)."""
     p, examples = me.theta.shape[0], me.cache.shape[0]
     gradient = scratch[:p]
-    pull_of(data, me, ties, gradient)
+    pull_of(data, me, edges, gradient)
     add_losses(data, me, scratch[p : p + examples], gradient)
     return gradient
 
@@ -112,18 +112,18 @@ def vertex(gradient):
 
 
 @inline
-def put(data, ties, slot, entry, value, outbox):
+def put(data, edges, slot, entry, value, outbox):
     """Add to one entry of a neighbour's model. Says whether there was room; asks for more before there is none."""
-    size = ties.size[slot]
+    size = edges.size[slot]
     for e in range(size):
-        if ties.entry[slot, e] == entry:
-            ties.value[slot, e] += value
+        if edges.entry[slot, e] == entry:
+            edges.value[slot, e] += value
             return True
-    if size == ties.entry.shape[1]:
+    if size == edges.entry.shape[1]:
         return False
-    ties.entry[slot, size], ties.value[slot, size] = entry, value
-    ties.size[slot] = size + 1
-    if size + 1 + data.outputs > ties.entry.shape[1]:  # what one more step may need
+    edges.entry[slot, size], edges.value[slot, size] = entry, value
+    edges.size[slot] = size + 1
+    if size + 1 + data.outputs > edges.entry.shape[1]:  # what one more step may need
         outbox.cursor[NEEDS_ROOM] = 1
     return True
 
@@ -149,54 +149,54 @@ def stride(rule, clock):
 
 
 @inline
-def take_step(rule, data, me, ties, clock, scratch):
-    """One Frank-Wolfe step on my own block. Returns the letter that says which."""
+def take_step(rule, data, me, edges, clock, scratch):
+    """One Frank-Wolfe step on my own block. Returns the message that says which."""
     p, examples = me.theta.shape[0], me.cache.shape[0]
-    gradient, letter = gradient_of(data, me, ties, scratch), scratch[p + examples :]
+    gradient, message = gradient_of(data, me, edges, scratch), scratch[p + examples :]
     step, size = stride(rule, clock), p // data.outputs
     for o in range(data.outputs):
         goal = vertex(gradient[o * size : (o + 1) * size])
         move(data, me, o, goal, step)
-        letter[2 + o] = goal
+        message[2 + o] = goal
     me.steps[0] += 1.0
-    letter[0], letter[1] = me.steps[0], step
-    return letter[: 2 + data.outputs]
+    message[0], message[1] = me.steps[0], step
+    return message[: 2 + data.outputs]
 
 
 @inline
 def whole(me, out):
-    """My whole model as a letter, with how many steps are in it."""
+    """My whole model as a message, with how many steps are in it."""
     out[0] = me.steps[0]
     return out[: 1 + write_pairs(me.theta, out[1:])]
 
 
 @inline
-def remember(data, ties, slot, text, outbox):
+def remember(data, edges, slot, text, outbox):
     """A neighbour's whole model. One that does not fit is forgotten, and asked for again."""
-    ties.size[slot] = 0
+    edges.size[slot] = 0
     fits = True
     for k in range(1, text.shape[0], 2):
-        fits = fits and put(data, ties, slot, int(text[k]), text[k + 1], outbox)
-    ties.heard[slot] = text[0] if fits else -1.0
+        fits = fits and put(data, edges, slot, int(text[k]), text[k + 1], outbox)
+    edges.heard[slot] = text[0] if fits else -1.0
 
 
 @inline
-def follow(data, me, ties, slot, text, outbox):
+def follow(data, me, edges, slot, text, outbox):
     """Take the step that a neighbour took. Says whether that was possible."""
     size, step = me.theta.shape[0] // data.outputs, text[1]
     for o in range(data.outputs):
         if not abs(text[2 + o]) <= size or not 0.0 <= step <= 1.0:
             return False
-    for e in range(ties.size[slot]):
-        if text[2 + ties.entry[slot, e] // size] != 0.0:
-            ties.value[slot, e] *= 1.0 - step
+    for e in range(edges.size[slot]):
+        if text[2 + edges.entry[slot, e] // size] != 0.0:
+            edges.value[slot, e] *= 1.0 - step
     fits = True
     for o in range(data.outputs):
         goal = int(text[2 + o])
         if goal != 0:
             part = step * (data.radius if goal > 0 else -data.radius)
-            fits = fits and put(data, ties, slot, o * size + abs(goal) - 1, part, outbox)
-    ties.heard[slot] = text[0] if fits else -1.0
+            fits = fits and put(data, edges, slot, o * size + abs(goal) - 1, part, outbox)
+    edges.heard[slot] = text[0] if fits else -1.0
     return fits
 
 
@@ -230,10 +230,10 @@ class FrankWolfeBoosting(NamedTuple):
     clock: Any = "local"
     head: float = 0.0
 
-    letters = {WHOLE: (Counter(), Pairs()), STEP: (Counter(), Number(0.0, 1.0), Choices()), MISSED: ()}
-    max_letters = 2
+    messages = {WHOLE: (Counter(), Pairs()), STEP: (Counter(), Number(0.0, 1.0), Choices()), MISSED: ()}
+    max_messages = 2
     broadcasts = 1
-    footprint = "ties"
+    footprint = "edges"
     sparse = True
     on_balls = True
     accuracy = 5e-3  # it converges sublinearly
@@ -251,71 +251,71 @@ class FrankWolfeBoosting(NamedTuple):
         if not np.isfinite(problem.loss.smoothness):
             raise MismatchError(f"FrankWolfeBoosting follows gradients, and {problem.loss!r} has a kink")
 
-    def scratch_size(self, world, p):
+    def scratch_size(self, arrays, p):
         """Numbers of scratch paper that a handler needs."""
-        return max(p + int(np.diff(world.row_start).max(initial=0)) + 2 + world.outputs, 2 * p + 1)
+        return max(p + int(np.diff(arrays.row_start).max(initial=0)) + 2 + arrays.outputs, 2 * p + 1)
 
-    def start(self, world, theta):
+    def start(self, arrays, theta):
         """State before the first letter: until a neighbour is heard, it is taken to agree."""
         n = theta.shape[0]
-        owner = owners(world.tie_start)
-        margins = np.zeros(world.labels.shape[0])
-        margins_kernel(world.rows, world.row_start, np.ascontiguousarray(theta), margins)
-        own = Own(theta.copy(), Ragged(world.row_start, margins), np.zeros((n, 1)))
-        ties, used = owner.shape[0], int(np.count_nonzero(theta, axis=1).max(initial=0))
-        room = min(2 * used + ROOM, theta.shape[1]) + world.outputs
+        owner = owners(arrays.edge_start)
+        margins = np.zeros(arrays.labels.shape[0])
+        margins_kernel(arrays.rows, arrays.row_start, np.ascontiguousarray(theta), margins)
+        own = Own(theta.copy(), Ragged(arrays.row_start, margins), np.zeros((n, 1)))
+        edges, used = owner.shape[0], int(np.count_nonzero(theta, axis=1).max(initial=0))
+        room = min(2 * used + ROOM, theta.shape[1]) + arrays.outputs
         i, k = np.nonzero(theta)
         place = np.arange(i.shape[0]) - np.searchsorted(i, i)  # among those of the same agent
         entry, value = np.zeros((n, room), np.int64), np.zeros((n, room))
         entry[i, place], value[i, place] = k, theta[i, k]
         size = np.bincount(i, minlength=n)
         known = entry[owner], value[owner], size[owner]
-        return own, Tie(*known, np.full(ties, -1.0), np.full(ties, -1.0 - PATIENCE))
+        return own, Edge(*known, np.full(edges, -1.0), np.full(edges, -1.0 - PATIENCE))
 
-    def enlarge(self, world, tie):
+    def enlarge(self, arrays, edge):
         """Twice the room for neighbours' models, if one of them may need it soon."""
-        room = tie.entry.shape[1]
-        if tie.size.max(initial=0) + 1 + world.outputs <= room:
-            return tie
+        room = edge.entry.shape[1]
+        if edge.size.max(initial=0) + 1 + arrays.outputs <= room:
+            return edge
         more = ((0, 0), (0, room))
-        return tie._replace(entry=np.pad(tie.entry, more), value=np.pad(tie.value, more))
+        return edge._replace(entry=np.pad(edge.entry, more), value=np.pad(edge.value, more))
 
-    def open(self, data, me, ties, slot):
-        """A new tie: until the neighbour is heard, it is taken to agree."""
+    def open(self, data, me, edges, slot):
+        """A new edge: until the neighbour is heard, it is taken to agree."""
         size = 0
         for k in range(me.theta.shape[0]):
-            if me.theta[k] != 0.0 and size < ties.entry.shape[1]:
-                ties.entry[slot, size], ties.value[slot, size] = k, me.theta[k]
+            if me.theta[k] != 0.0 and size < edges.entry.shape[1]:
+                edges.entry[slot, size], edges.value[slot, size] = k, me.theta[k]
                 size += 1
-        ties.size[slot] = size
-        ties.heard[slot], ties.asked[slot] = -1.0, -1.0 - PATIENCE
+        edges.size[slot] = size
+        edges.heard[slot], edges.asked[slot] = -1.0, -1.0 - PATIENCE
 
-    def greet(self, data, me, ties, outbox):
+    def greet(self, data, me, edges, outbox):
         """My whole model."""
         send(outbox, EVERYONE, WHOLE, whole(me, outbox.scratch))
 
-    def wake(self, data, me, ties, chance, outbox):
+    def wake(self, data, me, edges, randomness, outbox):
         """One step on my own block, and a word about it to everybody."""
-        clock = me.steps[0] if self.clock == 0 else chance.moment
-        send(outbox, EVERYONE, STEP, take_step(self, data, me, ties, clock, outbox.scratch))
+        clock = me.steps[0] if self.clock == 0 else randomness.moment
+        send(outbox, EVERYONE, STEP, take_step(self, data, me, edges, clock, outbox.scratch))
 
-    def receive(self, data, me, ties, letter, outbox):
+    def receive(self, data, me, edges, message, outbox):
         """Follow the neighbour; ask for the whole model where a step was missed."""
-        slot = letter.slot
+        slot = message.slot
         if slot == VACANT:
             return
-        if letter.kind == MISSED:
-            send(outbox, letter.sender, WHOLE, whole(me, outbox.scratch))
-        elif letter.kind == WHOLE:
-            if letter.text[0] >= ties.heard[slot] and are_pairs(letter.text[1:], me.theta.shape[0]):
-                remember(data, ties, slot, letter.text, outbox)
-        elif letter.text[0] > ties.heard[slot]:
-            next_one = letter.text[0] == ties.heard[slot] + 1.0 and letter.text.shape[0] == 2 + data.outputs
-            lost = not next_one or not follow(data, me, ties, slot, letter.text, outbox)
-            if lost and letter.text[0] > ties.asked[slot] + PATIENCE:
-                ties.asked[slot] = letter.text[0]
-                send(outbox, letter.sender, MISSED, letter.text[:0])
+        if message.kind == MISSED:
+            send(outbox, message.sender, WHOLE, whole(me, outbox.scratch))
+        elif message.kind == WHOLE:
+            if message.text[0] >= edges.heard[slot] and are_pairs(message.text[1:], me.theta.shape[0]):
+                remember(data, edges, slot, message.text, outbox)
+        elif message.text[0] > edges.heard[slot]:
+            next_one = message.text[0] == edges.heard[slot] + 1.0 and message.text.shape[0] == 2 + data.outputs
+            lost = not next_one or not follow(data, me, edges, slot, message.text, outbox)
+            if lost and message.text[0] > edges.asked[slot] + PATIENCE:
+                edges.asked[slot] = message.text[0]
+                send(outbox, message.sender, MISSED, message.text[:0])
 
-    def round(self, data, me, ties, outbox):
+    def round(self, data, me, edges, outbox):
         """All agents take a step at once: Frank-Wolfe on all models together."""
-        send(outbox, EVERYONE, STEP, take_step(self, data, me, ties, me.steps[0], outbox.scratch))
+        send(outbox, EVERYONE, STEP, take_step(self, data, me, edges, me.steps[0], outbox.scratch))

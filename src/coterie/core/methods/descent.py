@@ -8,7 +8,7 @@ a_i = mu D_ii c_i). An agent that wakes takes one gradient step on its own block
 paper                          here
 =============================  =====================================================
 Theta_i                        ``me.theta``
-Theta_j as i last heard it     ``ties.copy[k]`` with ``data.peer[k] == j``
+Theta_j as i last heard it     ``edges.copy[k]`` with ``data.peer[k] == j``
 W_ij, D_ii                     ``data.weight[k]``, ``degree``
 mu D_ii c_i                    ``importance(data, degree)``, a_i
 L_i^loc                        ``data.curvature``
@@ -21,13 +21,13 @@ from __future__ import annotations
 import numpy as np
 
 from ...errors import MismatchError
+from ..arrays import EVERYONE, VACANT, add_loss_gradient, importance, owners, send
 from ..compile import inline
-from ..letters import Vector
 from ..linear import add_all, axpy, copy_to, fill, total
+from ..messages import Vector
 from ..method import NamedTuple, method
-from ..world import EVERYONE, VACANT, add_loss_gradient, importance, owners, send
 
-#: The only kind of letter: my model.
+#: The only kind of message: my model.
 MODEL = 0
 
 
@@ -37,17 +37,17 @@ class Own(NamedTuple):
     theta: np.ndarray  # (n, p) my model
 
 
-class Tie(NamedTuple):
-    """State of the ties."""
+class Edge(NamedTuple):
+    """State of the edges."""
 
-    copy: np.ndarray  # (ties, p) the last model heard from the neighbour
+    copy: np.ndarray  # (edges, p) the last model heard from the neighbour
 
 
 @inline
-def add_pull(data, theta, ties, degree, gradient):
+def add_pull(data, theta, edges, degree, gradient):
     """``gradient += 2 s (D_ii theta_i - sum_j W_ij theta_j)``, the neighbours' part of CD (4)."""
     axpy(2.0 * data.smooth * degree, theta, gradient)
-    add_all(-2.0 * data.smooth, data.weight, ties.copy, data.peer.shape[0], gradient)
+    add_all(-2.0 * data.smooth, data.weight, edges.copy, data.peer.shape[0], gradient)
 
 
 @inline
@@ -73,11 +73,11 @@ class CoordinateDescent(NamedTuple):
     [0.666667, 1.333333]
     """
 
-    letters = {MODEL: Vector()}
+    messages = {MODEL: Vector()}
     copies = True
     publishes = True
     any_model = True
-    footprint = "ties"
+    footprint = "edges"
 
     def fit_for(self, problem):
         """Refuse a problem that this method cannot solve."""
@@ -87,36 +87,36 @@ class CoordinateDescent(NamedTuple):
                 "use a smooth loss, such as ct.SmoothHinge(), or a method with proximal steps"
             )
 
-    def scratch_size(self, world, p):
+    def scratch_size(self, arrays, p):
         """Numbers of scratch paper that a handler needs."""
         return p
 
-    def start(self, world, theta):
+    def start(self, arrays, theta):
         """State before the first letter: until a neighbour is heard, it is taken to agree."""
-        owner = owners(world.tie_start)
-        return Own(theta.copy()), Tie(theta[owner])
+        owner = owners(arrays.edge_start)
+        return Own(theta.copy()), Edge(theta[owner])
 
-    def open(self, data, me, ties, slot):
-        """A new tie: until the neighbour is heard, it is taken to agree."""
-        copy_to(me.theta, ties.copy[slot])
+    def open(self, data, me, edges, slot):
+        """A new edge: until the neighbour is heard, it is taken to agree."""
+        copy_to(me.theta, edges.copy[slot])
 
-    def greet(self, data, me, ties, outbox):
+    def greet(self, data, me, edges, outbox):
         """The initial swap of models."""
         send(outbox, EVERYONE, MODEL, me.theta)
 
-    def wake(self, data, me, ties, chance, outbox):
+    def wake(self, data, me, edges, randomness, outbox):
         """One step on my own block, then a broadcast."""
         theta, gradient = me.theta, outbox.scratch[: me.theta.shape[0]]
         degree = total(data.weight)
         a = importance(data, degree)
         # CD (4):  [grad Q]_i = 2 s (D_ii theta_i - sum_j W_ij theta_j) + a_i grad f_i(theta_i)
         fill(0.0, gradient)
-        add_pull(data, theta, ties, degree, gradient)
+        add_pull(data, theta, edges, degree, gradient)
         add_loss_gradient(data, theta, a, gradient)
         descend(data, degree, a, data.curvature, gradient, theta)
         send(outbox, EVERYONE, MODEL, theta)
 
-    def receive(self, data, me, ties, letter, outbox):
+    def receive(self, data, me, edges, message, outbox):
         """Remember the neighbour's model."""
-        if letter.slot != VACANT:
-            copy_to(letter.text, ties.copy[letter.slot])
+        if message.slot != VACANT:
+            copy_to(message.text, edges.copy[message.slot])

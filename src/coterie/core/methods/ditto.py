@@ -33,14 +33,14 @@ class Ditto(NamedTuple):
     Parameters
     ----------
     local, clients, by_rows
-        As in :class:`coterie.FedAvg`; both models take these steps.
+        As in :class:`coterie.federated.FedAvg`; both models take these steps.
     pull : float
         lambda, how strongly personal models are drawn to the common one, >= 0: 0 for models trained alone.
 
     Examples
     --------
     >>> import coterie as ct
-    >>> ct.Ditto(ct.SGD(0.1, steps=5, batch=8), pull=0.5)
+    >>> ct.federated.Ditto(ct.optim.SGD(0.1, steps=5, batch=8), pull=0.5)
     Ditto(local=SGD(rate=0.1, steps=5, batch=8, momentum=0.0), clients=0, by_rows=True, pull=0.5)
 
     References
@@ -59,9 +59,9 @@ class Ditto(NamedTuple):
         """What clients train, with a center."""
         return new_job(self.local, theta, center=True)
 
-    def prepare(self, data, me, ties, chance, outbox, phase):
+    def prepare(self, data, me, edges, randomness, outbox, phase):
         """My personal model, then the common one: both begin at what the server has sent."""
-        if phase == 0 and server.has_work(data, me, chance):
+        if phase == 0 and server.has_work(data, me, randomness):
             copy_to(me.theta, me.job.theta)
             me.job.plan[PULL] = self.pull
             return True

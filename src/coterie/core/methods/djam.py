@@ -8,7 +8,7 @@ their own block, with the last models they hold of all their neighbours.
 paper                          here
 =============================  =====================================================
 Theta_i^i                      ``me.theta``
-Theta_i^k                      ``ties.copy[slot]`` with ``data.peer[slot] == k``
+Theta_i^k                      ``edges.copy[slot]`` with ``data.peer[slot] == k``
 W_ik                           ``data.weight[slot]``
 argmin in (4)                  ``me.cache.solver``, see :mod:`coterie.core.proximal`
 =============================  =====================================================
@@ -22,14 +22,14 @@ import numpy as np
 
 from ...errors import MismatchError
 from .. import proximal
+from ..arrays import VACANT, choose, importance, owners, send
 from ..compile import inline
-from ..letters import Vector
 from ..linear import add_all, copy_to, fill, total
+from ..messages import Vector
 from ..method import NamedTuple, method
-from ..world import VACANT, choose, importance, owners, send
-from .descent import CoordinateDescent, Tie
+from .descent import CoordinateDescent, Edge
 
-#: Kinds of letters, all of them a model: one to remember, one to answer, and the answer.
+#: Kinds of messages, all of them a model: one to remember, one to answer, and the answer.
 MODEL, ASK, ANSWER = 0, 1, 2
 
 
@@ -41,7 +41,7 @@ class Own(NamedTuple):
 
 
 @inline
-def update(data, me, ties, scratch):
+def update(data, me, edges, scratch):
     """DJAM (4):  theta_l <- argmin s sum_k W_lk |theta - copy_l[k]|^2 + a_l f_l(theta)."""
     p = me.theta.shape[0]
     center, rest = scratch[:p], scratch[p:]
@@ -50,7 +50,7 @@ def update(data, me, ties, scratch):
     if degree > 0.0:
         part = 1.0 / degree
         fill(0.0, center)
-        add_all(part, data.weight, ties.copy, data.peer.shape[0], center)
+        add_all(part, data.weight, edges.copy, data.peer.shape[0], center)
     else:
         weight = proximal.alone(me, center)
     me.cache.solver.minimise(data, importance(data, degree), weight, center, me.theta, rest)
@@ -72,8 +72,8 @@ class DJAM(NamedTuple):
     True
     """
 
-    letters = {MODEL: Vector(), ASK: Vector(), ANSWER: Vector()}
-    max_letters = 2
+    messages = {MODEL: Vector(), ASK: Vector(), ANSWER: Vector()}
+    max_messages = 2
     dice = 1  # to choose the neighbour
     exchanges = True
     footprint = "partner"
@@ -92,31 +92,31 @@ class DJAM(NamedTuple):
                 "place are swapped without end; give a ridge > 0, or use ct.CollaborativeADMM()"
             )
 
-    def scratch_size(self, world, p):
+    def scratch_size(self, arrays, p):
         """Numbers of scratch paper that a handler needs."""
-        return p + proximal.scratch(world, p)
+        return p + proximal.scratch(arrays, p)
 
-    def start(self, world, theta):
+    def start(self, arrays, theta):
         """State before the first letter: until a neighbour is heard, it is taken to agree."""
-        owner = owners(world.tie_start)
-        return Own(theta.copy(), proximal.prepare(world, theta.shape[1])), Tie(theta[owner])
+        owner = owners(arrays.edge_start)
+        return Own(theta.copy(), proximal.prepare(arrays, theta.shape[1])), Edge(theta[owner])
 
     open, greet = CoordinateDescent.open, CoordinateDescent.greet
 
-    def wake(self, data, me, ties, chance, outbox):
+    def wake(self, data, me, edges, randomness, outbox):
         """Offer my model to a neighbour, and ask for its own."""
-        slot = choose(data, chance)
+        slot = choose(data, randomness)
         if slot != VACANT:
             send(outbox, data.peer[slot], ASK, me.theta, slot)
         elif total(data.weight) == 0.0:
-            update(data, me, ties, outbox.scratch)
+            update(data, me, edges, outbox.scratch)
 
-    def receive(self, data, me, ties, letter, outbox):
+    def receive(self, data, me, edges, message, outbox):
         """Answer with my model as it is, remember the neighbour's, and only then update mine."""
-        if letter.slot == VACANT:
+        if message.slot == VACANT:
             return
-        if letter.kind == ASK:
-            send(outbox, letter.sender, ANSWER, me.theta, letter.slot)
-        copy_to(letter.text, ties.copy[letter.slot])
-        if letter.kind != MODEL:
-            update(data, me, ties, outbox.scratch)
+        if message.kind == ASK:
+            send(outbox, message.sender, ANSWER, me.theta, message.slot)
+        copy_to(message.text, edges.copy[message.slot])
+        if message.kind != MODEL:
+            update(data, me, edges, outbox.scratch)

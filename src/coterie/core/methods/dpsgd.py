@@ -10,7 +10,7 @@ It promises no optimum of the problem: all agents come to agree on one model, wi
 paper                          here
 =============================  =====================================================
 x_i                            ``me.theta``
-x_j as i last heard it         ``ties.copy[t]`` with ``data.peer[t] == j``, parameters that are not personal
+x_j as i last heard it         ``edges.copy[t]`` with ``data.peer[t] == j``, parameters that are not personal
 W_ij                           ``mixing_weight(...)``, Metropolis weights or those of the graph
 g_i                            the steps of ``me.job``
 =============================  =====================================================
@@ -24,7 +24,7 @@ import numpy as np
 
 from ..linear import axpy, copy_to, gather, scatter
 from ..method import NamedTuple, method
-from ..mixing import LETTERS, UNKNOWN, average, check_mixing, hear, mixes, new_ties, open_tie, tell
+from ..mixing import MESSAGES, UNKNOWN, average, check_mixing, hear, mixes, new_edges, open_edge, tell
 from ..training import SGD, Job, new_job
 
 
@@ -57,7 +57,7 @@ class DPSGD(NamedTuple):
     >>> import coterie as ct
     >>> data = ct.AgentData([[0.0], [1.0], [5.0]], agents=[0, 1, 2])
     >>> problem = ct.Problem.separate(data, ct.graphs.complete(3), loss="location")
-    >>> run = ct.simulate(problem, ct.DPSGD(ct.SGD(0.01)), rounds=1000)
+    >>> run = ct.simulate(problem, ct.gossip.DPSGD(ct.optim.SGD(0.01)), rounds=1000)
     >>> run.theta.ravel().round(1).tolist()  # about the mean
     [2.0, 2.0, 2.0]
     """
@@ -65,60 +65,60 @@ class DPSGD(NamedTuple):
     local: Any = SGD()
     mixing: Any = "metropolis"
 
-    letters = LETTERS
-    max_letters = 2
+    messages = MESSAGES
+    max_messages = 2
     minimises = None
     copies = True
-    footprint = "ties"
+    footprint = "edges"
     greets_all = True  # how many neighbours it has
 
     def fit_for(self, problem):
         """Refuse a graph whose weights are to be averaged with, and cannot."""
         check_mixing(self, problem)
 
-    def scratch_size(self, world, p):
+    def scratch_size(self, arrays, p):
         """Numbers of scratch paper that a handler needs."""
         return max(2 * p, 2)
 
-    def start(self, world, theta):
+    def start(self, arrays, theta):
         """State before the first letter: until a neighbour is heard, it is taken to agree."""
         told = np.full((theta.shape[0], 1), UNKNOWN)
-        return Own(theta.copy(), self.first_job(theta), told), new_ties(world, theta)
+        return Own(theta.copy(), self.first_job(theta), told), new_edges(arrays, theta)
 
     def first_job(self, theta):
         """What agents train."""
         return new_job(self.local, theta)
 
-    def open(self, data, me, ties, slot):
-        """A new tie: until the neighbour is heard, it is taken to agree."""
-        open_tie(data, me.theta, ties, slot)
+    def open(self, data, me, edges, slot):
+        """A new edge: until the neighbour is heard, it is taken to agree."""
+        open_edge(data, me.theta, edges, slot)
 
-    def greet(self, data, me, ties, outbox):
+    def greet(self, data, me, edges, outbox):
         """The initial swap of models."""
         me.told[0] = UNKNOWN
-        tell(self.mixing, data, me.theta, me.told, ties, outbox)
+        tell(self.mixing, data, me.theta, me.told, edges, outbox)
 
-    def prepare(self, data, me, ties, chance, outbox, phase):
+    def prepare(self, data, me, edges, randomness, outbox, phase):
         """Line 3: my gradient, where I am."""
         if phase > 0:
             return False
         copy_to(me.theta, me.job.theta)
         return True
 
-    def publish(self, data, me, ties, chance, outbox):
+    def publish(self, data, me, edges, randomness, outbox):
         """Lines 4 and 5: the average, and my steps on top of it."""
         q = data.sent.shape[0]
         mean, part = outbox.scratch[:q], outbox.scratch[q : 2 * q]
         # sum_j W_ij x_j + (what I have trained - x_i), where the parameters are not personal
-        average(self.mixing, data, me.theta, ties, mean)
+        average(self.mixing, data, me.theta, edges, mean)
         gather(me.job.theta, data.sent, part)
         axpy(1.0, part, mean)
         gather(me.theta, data.sent, part)
         axpy(-1.0, part, mean)
         copy_to(me.job.theta, me.theta)
         scatter(mean, data.sent, me.theta)
-        tell(self.mixing, data, me.theta, me.told, ties, outbox)
+        tell(self.mixing, data, me.theta, me.told, edges, outbox)
 
-    def receive(self, data, me, ties, letter, outbox):
+    def receive(self, data, me, edges, message, outbox):
         """Remember the neighbour's parameters."""
-        hear(data, ties, letter)
+        hear(data, edges, message)

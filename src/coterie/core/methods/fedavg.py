@@ -10,8 +10,8 @@ paper                          here
 =============================  =====================================================
 w (w_t)                        ``me.theta`` of the server, of a client as it last heard it
 w_i (w_{t+1}^k)                ``me.job.theta``
-n_k                            the number of rows, last in a letter UP
-S_t                            ``ties.asked`` of the server
+n_k                            the number of rows, last in a message UP
+S_t                            ``edges.asked`` of the server
 mu                             ``mu``, taken as a proximal step
 =============================  =====================================================
 """
@@ -51,8 +51,8 @@ class FedAvg(NamedTuple):
     >>> X = rng.normal(size=(60, 3))
     >>> data = ct.AgentData(X, np.sign(X @ [1.0, -2.0, 0.5]), agents=np.arange(60) % 6)
     >>> problem = ct.Problem.federated(data, "logistic")
-    >>> run = ct.simulate(problem, ct.FedAvg(ct.SGD(0.5, steps=5, batch=4), clients=3), rounds=20, start="zeros")
-    >>> run.letters  # a model to three clients before the first round; in each, three up and three down
+    >>> run = ct.simulate(problem, ct.federated.FedAvg(ct.optim.SGD(0.5, steps=5, batch=4), clients=3), rounds=20, start="zeros")
+    >>> run.messages  # a model to three clients before the first round; in each, three up and three down
     123
 
     References
@@ -71,19 +71,19 @@ class FedProx(NamedTuple):
     """FedAvg whose clients are drawn to the server's model by ``mu/2 |w_i - w|^2``, so that they drift less.
 
     The pull is a proximal step after each step on the loss, see ``coterie.core.training``; with ``mu=0`` this is
-    :class:`coterie.FedAvg`.
+    :class:`coterie.federated.FedAvg`.
 
     Parameters
     ----------
     local, clients, by_rows
-        As in :class:`coterie.FedAvg`.
+        As in :class:`coterie.federated.FedAvg`.
     mu : float
         How strongly, >= 0.
 
     Examples
     --------
     >>> import coterie as ct
-    >>> ct.FedProx(ct.SGD(0.1, steps=10), mu=0.5)
+    >>> ct.federated.FedProx(ct.optim.SGD(0.1, steps=10), mu=0.5)
     FedProx(local=SGD(rate=0.1, steps=10, batch=0, momentum=0.0), clients=0, by_rows=True, mu=0.5)
 
     References

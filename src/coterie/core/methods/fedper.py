@@ -33,7 +33,7 @@ class FedPer(NamedTuple):
     Parameters
     ----------
     local, clients, by_rows
-        As in :class:`coterie.FedAvg`.
+        As in :class:`coterie.federated.FedAvg`.
 
     Examples
     --------
@@ -41,7 +41,7 @@ class FedPer(NamedTuple):
     >>> import coterie as ct
     >>> rng = np.random.default_rng(0)
     >>> data = ct.AgentData(rng.normal(size=(30, 4)), rng.integers(0, 2, 30), agents=np.arange(30) % 3)
-    >>> ct.simulate(ct.Problem.federated(data, ct.TwoLayer(4, 3, 2)), ct.FedPer(), rounds=1)
+    >>> ct.simulate(ct.Problem.federated(data, ct.models.TwoLayer(4, 3, 2)), ct.federated.FedPer(), rounds=1)
     Traceback (most recent call last):
     ...
     coterie.errors.MismatchError: FedPer is for models with personal parts, and here nothing is personal: ...
@@ -76,7 +76,7 @@ class FedRep(NamedTuple):
     local : SGD or Adam
         Its ``steps`` are those of the head.
     clients : int, optional
-        As in :class:`coterie.FedAvg`.
+        As in :class:`coterie.federated.FedAvg`.
     by_rows : bool
         Whether a client counts by the number of its rows. Default: all alike, as in the paper.
     body_steps : int
@@ -85,7 +85,7 @@ class FedRep(NamedTuple):
     Examples
     --------
     >>> import coterie as ct
-    >>> ct.FedRep(ct.SGD(0.1, steps=10), body_steps=2)
+    >>> ct.federated.FedRep(ct.optim.SGD(0.1, steps=10), body_steps=2)
     FedRep(local=SGD(rate=0.1, steps=10, batch=0, momentum=0.0), clients=0, by_rows=False, body_steps=2)
 
     References
@@ -102,9 +102,9 @@ class FedRep(NamedTuple):
     jobs = 2
     fit_for = server.fit_personal
 
-    def prepare(self, data, me, ties, chance, outbox, phase):
+    def prepare(self, data, me, edges, randomness, outbox, phase):
         """The head, then the body."""
-        if phase > 1 or (phase == 0 and not server.has_work(data, me, chance)):
+        if phase > 1 or (phase == 0 and not server.has_work(data, me, randomness)):
             return False
         if phase == 0:
             copy_to(me.theta, me.job.theta)

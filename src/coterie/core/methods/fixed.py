@@ -40,33 +40,33 @@ class KnownLoss(NamedTuple):
         return 0.0, 0.0
 
 
-class Tie(NamedTuple):
-    """State of the ties."""
+class Edge(NamedTuple):
+    """State of the edges."""
 
-    nothing: np.ndarray  # (ties, 0)
+    nothing: np.ndarray  # (edges, 0)
 
 
 @method
 class FixedModels(NamedTuple):
     """The method of agents that are content with their models, and do not talk about them."""
 
-    letters = dict[int, Any]()
-    max_letters = 0
+    messages = dict[int, Any]()
+    max_messages = 0
     on_balls = True
 
-    def scratch_size(self, world, p):
+    def scratch_size(self, arrays, p):
         """Nothing to write."""
         return 0
 
-    def start(self, world, theta):
+    def start(self, arrays, theta):
         """State before the first letter."""
-        return Own(theta.copy()), Tie(np.zeros((world.peer.shape[0], 0)))
+        return Own(theta.copy()), Edge(np.zeros((arrays.peer.shape[0], 0)))
 
-    def open(self, data, me, ties, slot):
+    def open(self, data, me, edges, slot):
         """Nothing to remember of a neighbour."""
 
-    def wake(self, data, me, ties, chance, outbox):
+    def wake(self, data, me, edges, randomness, outbox):
         """Nothing to do."""
 
-    def receive(self, data, me, ties, letter, outbox):
+    def receive(self, data, me, edges, message, outbox):
         """Nothing comes."""

@@ -11,14 +11,14 @@ Xu and Nedic 2021, Algorithm 1): rows of A sum to 1, for an agent takes an even 
 even share away. Nobody needs to know how many neighbours others have. Where all have as many, A = B, and it is DIGing.
 
 What an agent has given away is told as a running sum, as of push-sum on lossy links (Hadjicostis, Vaidya and
-Dominguez-Garcia 2016): a letter that is lost is made good by the next, one that comes twice or late adds nothing. So
+Dominguez-Garcia 2016): a message that is lost is made good by the next, one that comes twice or late adds nothing. So
 agents may wake whenever they like. The graph and the data may change: a new neighbour's sum counts from its greeting.
 
 =============================  =====================================================
 paper                          here
 =============================  =====================================================
 x_i                            ``me.theta``, parameters that are not personal
-x_j as i last heard it         ``ties.copy[t]`` with ``data.peer[t] == j``
+x_j as i last heard it         ``edges.copy[t]`` with ``data.peer[t] == j``
 y_i                            ``me.tracked``
 B_ii                           ``me.kept``
 sum_j B_ij y_j, j not i        ``me.arrived``
@@ -33,17 +33,17 @@ from typing import Any
 import numpy as np
 
 from ...errors import ParameterError
+from ..arrays import EVERYONE, VACANT, owners, send
 from ..compile import inline
-from ..letters import Counter, Vector
 from ..linear import axpy, copy_to, fill, gather, scatter
+from ..messages import Counter, Vector
 from ..method import NamedTuple, method
 from ..mixing import count_neighbours
 from ..rules import checked
 from ..training import SGD, Job, new_job
-from ..world import EVERYONE, VACANT, owners, send
 
-#: Kinds of letters, of the same content: my parameters that are not personal, what I have given to each neighbour in
-#: all, and how many letters went before.
+#: Kinds of messages, of the same content: my parameters that are not personal, what I have given to each neighbour in
+#: all, and how many messages went before.
 MODEL, GREETING = 0, 1
 
 
@@ -52,7 +52,7 @@ class Own(NamedTuple):
 
     theta: np.ndarray  # (n, p) my model
     job: Job
-    letters: np.ndarray  # (n, 1) how many I have sent, greetings apart
+    messages: np.ndarray  # (n, 1) how many I have sent, greetings apart
     tracked: np.ndarray  # (n, q) y_i
     kept: np.ndarray  # (n, 1) the part of it that I have not given away
     slope: np.ndarray  # (n, q) my last gradient
@@ -60,21 +60,21 @@ class Own(NamedTuple):
     arrived: np.ndarray  # (n, q) what neighbours have given me since I woke
 
 
-class Tie(NamedTuple):
-    """State of the ties."""
+class Edge(NamedTuple):
+    """State of the edges."""
 
-    copy: np.ndarray  # (ties, q) the last parameters heard from the neighbour, those that are not personal
-    given: np.ndarray  # (ties, q) what it has given in all, as last heard
-    heard: np.ndarray  # (ties,) the number of that letter, or -1
-    late: np.ndarray  # (ties,) whether the tie began after I did: what was given before is not for me
+    copy: np.ndarray  # (edges, q) the last parameters heard from the neighbour, those that are not personal
+    given: np.ndarray  # (edges, q) what it has given in all, as last heard
+    heard: np.ndarray  # (edges,) the number of that message, or -1
+    late: np.ndarray  # (edges,) whether the edge began after I did: what was given before is not for me
 
 
 def _one_step(name, local):
     """Refuse an optimiser whose step is not the gradient."""
     if not isinstance(local, SGD) or local.steps != 1 or local.momentum > 0.0:
         raise ParameterError(
-            f"{name}={local!r} must be one plain step, ct.SGD(rate, batch=...): its gradient is what is tracked; for "
-            "more steps, or others, see ct.LocalSGD or ct.DPSGD"
+            f"{name}={local!r} must be one plain step, ct.optim.SGD(rate, batch=...): its gradient is what is tracked; for "
+            "more steps, or others, see ct.gossip.LocalSGD or ct.gossip.DPSGD"
         )
     return local
 
@@ -87,7 +87,7 @@ def _tell(data, me, kind, outbox):
         text = outbox.scratch[: 2 * q + 1]
         gather(me.theta, data.sent, text[:q])
         copy_to(me.given, text[q : 2 * q])
-        text[2 * q] = me.letters[0]
+        text[2 * q] = me.messages[0]
         send(outbox, EVERYONE, kind, text)
 
 
@@ -108,44 +108,44 @@ class GradientTracking(NamedTuple):
     >>> import coterie as ct
     >>> data = ct.AgentData([[0.0], [1.0], [5.0]], agents=[0, 1, 2])
     >>> problem = ct.Problem.separate(data, ct.graphs.complete(3), loss="location")
-    >>> run = ct.simulate(problem, ct.GradientTracking(ct.SGD(0.3)), rounds=100)
+    >>> run = ct.simulate(problem, ct.gossip.GradientTracking(ct.optim.SGD(0.3)), rounds=100)
     >>> run.theta.ravel().round(6).tolist()  # the mean, not about it
     [2.0, 2.0, 2.0]
     """
 
     local: Any = SGD()
 
-    letters = {MODEL: (Vector(2), Counter()), GREETING: (Vector(2), Counter())}
+    messages = {MODEL: (Vector(2), Counter()), GREETING: (Vector(2), Counter())}
     minimises = None
 
-    def scratch_size(self, world, p):
+    def scratch_size(self, arrays, p):
         """Numbers of scratch paper that a handler needs."""
         return 2 * p + 1
 
-    def start(self, world, theta):
+    def start(self, arrays, theta):
         """State before the first letter: neighbours are taken to agree, and nothing is tracked yet."""
-        n, q, ties = theta.shape[0], world.sent.shape[0], world.peer.shape[0]
-        owner = owners(world.tie_start)
+        n, q, edges = theta.shape[0], arrays.sent.shape[0], arrays.peer.shape[0]
+        owner = owners(arrays.edge_start)
         tracked, slope, given, arrived = (np.zeros((n, q)) for _ in range(4))
         number, kept = np.zeros((n, 1)), np.ones((n, 1))
         own = Own(theta.copy(), new_job(self.local, theta), number, tracked, kept, slope, given, arrived)
-        copy = np.ascontiguousarray(theta[owner][:, world.sent])
-        return own, Tie(copy, np.zeros((ties, q)), np.full(ties, -1.0), np.zeros(ties))
+        copy = np.ascontiguousarray(theta[owner][:, arrays.sent])
+        return own, Edge(copy, np.zeros((edges, q)), np.full(edges, -1.0), np.zeros(edges))
 
-    def open(self, data, me, ties, slot):
-        """A new tie: until the neighbour is heard, it is taken to agree."""
-        gather(me.theta, data.sent, ties.copy[slot])
-        fill(0.0, ties.given[slot])
-        ties.heard[slot], ties.late[slot] = -1.0, 1.0
+    def open(self, data, me, edges, slot):
+        """A new edge: until the neighbour is heard, it is taken to agree."""
+        gather(me.theta, data.sent, edges.copy[slot])
+        fill(0.0, edges.given[slot])
+        edges.heard[slot], edges.late[slot] = -1.0, 1.0
 
-    def greet(self, data, me, ties, outbox):
+    def greet(self, data, me, edges, outbox):
         """The initial swap of models."""
         for t in range(data.peer.shape[0]):
-            if data.peer[t] != VACANT and ties.heard[t] < 0.0 and me.letters[0] > 0.0:
-                ties.late[t] = 1.0
+            if data.peer[t] != VACANT and edges.heard[t] < 0.0 and me.messages[0] > 0.0:
+                edges.late[t] = 1.0
         _tell(data, me, GREETING, outbox)
 
-    def prepare(self, data, me, ties, chance, outbox, phase):
+    def prepare(self, data, me, edges, randomness, outbox, phase):
         """``x_i <- sum_j A_ij x_j - rate y_i``, and the gradient there."""
         if phase > 0:
             return False
@@ -154,13 +154,13 @@ class GradientTracking(NamedTuple):
         axpy(share - 1.0, mean, mean)
         for t in range(data.peer.shape[0]):
             if data.peer[t] != VACANT:
-                axpy(share, ties.copy[t], mean)
+                axpy(share, edges.copy[t], mean)
         axpy(-self.local.rate, me.tracked, mean)
         scatter(mean, data.sent, me.theta)
         copy_to(me.theta, me.job.theta)
         return True
 
-    def publish(self, data, me, ties, chance, outbox):
+    def publish(self, data, me, edges, randomness, outbox):
         """``y_i <- sum_j B_ij y_j + g_i(x_i new) - g_i(x_i old)``; personal parameters take their own step."""
         q = data.sent.shape[0]
         slope, after = outbox.scratch[:q], outbox.scratch[q : 2 * q]
@@ -181,20 +181,20 @@ class GradientTracking(NamedTuple):
         # an even share for everybody, me included
         me.kept[0] = 1.0 / (1.0 + count_neighbours(data))
         axpy(me.kept[0], me.tracked, me.given)
-        me.letters[0] += 1.0
+        me.messages[0] += 1.0
         _tell(data, me, MODEL, outbox)
 
-    def receive(self, data, me, ties, letter, outbox):
-        """Take in the neighbour's parameters and what it has given, unless a later letter has come before."""
-        q, t = data.sent.shape[0], letter.slot
-        known = letter.kind == MODEL or letter.kind == GREETING
-        if t == VACANT or not known or letter.text.shape[0] != 2 * q + 1 or not letter.text[2 * q] > ties.heard[t]:
+    def receive(self, data, me, edges, message, outbox):
+        """Take in the neighbour's parameters and what it has given, unless a later message has come before."""
+        q, t = data.sent.shape[0], message.slot
+        known = message.kind == MODEL or message.kind == GREETING
+        if t == VACANT or not known or message.text.shape[0] != 2 * q + 1 or not message.text[2 * q] > edges.heard[t]:
             return
-        given = letter.text[q : 2 * q]
-        if ties.heard[t] < 0.0 and (letter.kind == GREETING or ties.late[t] > 0.0):
-            copy_to(given, ties.given[t])  # where its sum begins, for me
+        given = message.text[q : 2 * q]
+        if edges.heard[t] < 0.0 and (message.kind == GREETING or edges.late[t] > 0.0):
+            copy_to(given, edges.given[t])  # where its sum begins, for me
         axpy(1.0, given, me.arrived)
-        axpy(-1.0, ties.given[t], me.arrived)
-        copy_to(given, ties.given[t])
-        copy_to(letter.text[:q], ties.copy[t])
-        ties.heard[t] = letter.text[2 * q]
+        axpy(-1.0, edges.given[t], me.arrived)
+        copy_to(given, edges.given[t])
+        copy_to(message.text[:q], edges.copy[t])
+        edges.heard[t] = message.text[2 * q]

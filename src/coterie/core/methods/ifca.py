@@ -23,8 +23,8 @@ import numpy as np
 
 from ..._checks import integer, nonnegative
 from ..compile import inline
-from ..letters import Counter, Vector
 from ..linear import axpy, copy_to, gather, scatter
+from ..messages import Counter, Vector
 from ..method import NamedTuple
 from ..training import EVERY, LOSS, SGD, STEPS, Job, new_job
 from . import server
@@ -53,12 +53,12 @@ def take_model(data, me, which, out):
 class IFCA(NamedTuple):
     """Clients in clusters: the server keeps a model for each, and a client trains the one that fits it best.
 
-    A client's row of theta is the model of its cluster. A letter to a client holds the models of all clusters.
+    A client's row of theta is the model of its cluster. A message to a client holds the models of all clusters.
 
     Parameters
     ----------
     local, clients
-        As in :class:`coterie.FedAvg`.
+        As in :class:`coterie.federated.FedAvg`.
     by_rows : bool
         Whether a client counts by the number of its rows. Default: all alike, as in the paper.
     clusters : int
@@ -72,7 +72,7 @@ class IFCA(NamedTuple):
     Examples
     --------
     >>> import coterie as ct
-    >>> ct.IFCA(ct.SGD(0.1, steps=5), clusters=3).jobs  # three losses are looked at, and one model is trained
+    >>> ct.federated.IFCA(ct.optim.SGD(0.1, steps=5), clusters=3).jobs  # three losses are looked at, and one model is trained
     4
 
     References
@@ -87,26 +87,26 @@ class IFCA(NamedTuple):
     spread: float = 0.1
     seed: int = 0
 
-    letters = property(lambda self: {server.UP: (Vector(), Counter(), Counter()), server.DOWN: Vector(self.clusters)})
+    messages = property(lambda self: {server.UP: (Vector(), Counter(), Counter()), server.DOWN: Vector(self.clusters)})
     jobs = property(lambda self: self.clusters + 1)
 
-    def scratch_size(self, world, p):
+    def scratch_size(self, arrays, p):
         """Numbers of scratch paper that a handler needs."""
         return self.clusters * p + 2
 
-    def start(self, world, theta):
+    def start(self, arrays, theta):
         """State before the first letter: the server's models are apart."""
-        n, q = theta.shape[0], world.sent.shape[0]
-        models = np.tile(theta[:, world.sent], (1, self.clusters))
-        leads = server.servers(world)
+        n, q = theta.shape[0], arrays.sent.shape[0]
+        models = np.tile(theta[:, arrays.sent], (1, self.clusters))
+        leads = server.servers(arrays)
         models[leads] += self.spread * np.random.default_rng(self.seed).standard_normal(self.clusters * q)
-        post = server.new_round(self, world, self.clusters * (q + 1))
+        post = server.new_round(self, arrays, self.clusters * (q + 1))
         own = Own(theta.copy(), models, np.zeros((n, 1)), np.zeros((n, 1)), new_job(self.local, theta), post)
-        return own, server.new_ties(world)
+        return own, server.new_edges(arrays)
 
-    def prepare(self, data, me, ties, chance, outbox, phase):
+    def prepare(self, data, me, edges, randomness, outbox, phase):
         """The loss of each model, and then the best one, by all steps."""
-        if phase > self.clusters or (phase == 0 and not server.has_work(data, me, chance)):
+        if phase > self.clusters or (phase == 0 and not server.has_work(data, me, randomness)):
             return False
         loss = me.job.plan[LOSS]
         if phase == 1 or (phase > 1 and (loss < me.least[0] or math.isnan(me.least[0]))):
@@ -120,7 +120,7 @@ class IFCA(NamedTuple):
             me.job.plan[STEPS] = EVERY
         return True
 
-    def tell(self, data, me, ties, out):
+    def tell(self, data, me, edges, out):
         """All models."""
         copy_to(me.models, out)
         return me.models.shape[0]
@@ -141,17 +141,17 @@ class IFCA(NamedTuple):
         out[q], out[q + 1] = me.choice[0], server.weight_of(data, self.by_rows)
         return q + 2
 
-    def collect(self, data, me, ties, letter):
+    def collect(self, data, me, edges, message):
         """Add a model to the sum of its cluster."""
         q = data.sent.shape[0]
-        if letter.text.shape[0] != q + 2 or not 0.0 <= letter.text[q] < self.clusters:
+        if message.text.shape[0] != q + 2 or not 0.0 <= message.text[q] < self.clusters:
             return False
-        first, weight = int(letter.text[q]) * (q + 1), letter.text[q + 1]
-        axpy(weight, letter.text[:q], me.round.sum[first : first + q])
+        first, weight = int(message.text[q]) * (q + 1), message.text[q + 1]
+        axpy(weight, message.text[:q], me.round.sum[first : first + q])
         me.round.sum[first + q] += weight
         return True
 
-    def average(self, data, me, ties):
+    def average(self, data, me, edges):
         """The mean of each cluster that somebody has chosen; my own row is the mean of all clusters."""
         q = data.sent.shape[0]
         for j in range(self.clusters):

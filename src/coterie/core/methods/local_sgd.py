@@ -13,7 +13,7 @@ it, which is what an agent would use.
 paper                          here
 =============================  =====================================================
 x_i after line 4               ``me.theta``
-x_j after its line 4           ``ties.copy[t]`` with ``data.peer[t] == j``, parameters that are not personal
+x_j after its line 4           ``edges.copy[t]`` with ``data.peer[t] == j``, parameters that are not personal
 w_ij                           ``mixing_weight(...)``, Metropolis weights or those of the graph
 g_i                            the steps of ``me.job``
 =============================  =====================================================
@@ -31,7 +31,7 @@ from .dpsgd import DPSGD
 class LocalSGD(DPSGD):
     """Steps of one's own, then an average with the neighbours, as FedAvg without a server (Koloskova et al. 2020).
 
-    Differs from :class:`coterie.DPSGD` in that an agent trains from the average, and sends what it has trained. A wake
+    Differs from :class:`coterie.gossip.DPSGD` in that an agent trains from the average, and sends what it has trained. A wake
     sends one vector to each neighbour.
 
     Parameters
@@ -39,35 +39,35 @@ class LocalSGD(DPSGD):
     local : SGD or Adam
         The steps of an agent between two averages.
     mixing : "metropolis" or "weights"
-        As in :class:`coterie.DPSGD`.
+        As in :class:`coterie.gossip.DPSGD`.
 
     Examples
     --------
     >>> import coterie as ct
     >>> data = ct.AgentData([[0.0], [1.0], [5.0]], agents=[0, 1, 2])
     >>> problem = ct.Problem.separate(data, ct.graphs.complete(3), loss="location")
-    >>> run = ct.simulate(problem, ct.LocalSGD(ct.SGD(0.01, steps=5)), rounds=200)
+    >>> run = ct.simulate(problem, ct.gossip.LocalSGD(ct.optim.SGD(0.01, steps=5)), rounds=200)
     >>> run.theta.mean().round(3)
     np.float64(2.0)
     """
 
-    footprint = "ties"
+    footprint = "edges"
 
-    def shown(self, world, own, tie):
+    def shown(self, arrays, own, edge):
         """Line 6: an agent's model is the average, as it would train from it."""
-        return averaged(self.mixing, world, own.theta, tie)
+        return averaged(self.mixing, arrays, own.theta, edge)
 
-    def prepare(self, data, me, ties, chance, outbox, phase):
+    def prepare(self, data, me, edges, randomness, outbox, phase):
         """Lines 3 and 4, from the average of line 6."""
         if phase > 0:
             return False
         mean = outbox.scratch[: data.sent.shape[0]]
-        average(self.mixing, data, me.theta, ties, mean)
+        average(self.mixing, data, me.theta, edges, mean)
         copy_to(me.theta, me.job.theta)
         scatter(mean, data.sent, me.job.theta)
         return True
 
-    def publish(self, data, me, ties, chance, outbox):
+    def publish(self, data, me, edges, randomness, outbox):
         """What came of it, for the neighbours' averages."""
         copy_to(me.job.theta, me.theta)
-        tell(self.mixing, data, me.theta, me.told, ties, outbox)
+        tell(self.mixing, data, me.theta, me.told, edges, outbox)

@@ -39,7 +39,7 @@ class PFedMe(NamedTuple):
     local : SGD or Adam
         How a client finds its personal model for a given common one.
     clients : int, optional
-        As in :class:`coterie.FedAvg`.
+        As in :class:`coterie.federated.FedAvg`.
     by_rows : bool
         Whether a client counts by the number of its rows. Default: all alike, as in the paper.
     pull : float
@@ -54,7 +54,7 @@ class PFedMe(NamedTuple):
     Examples
     --------
     >>> import coterie as ct
-    >>> ct.PFedMe(ct.SGD(0.1, steps=5), pull=15.0, rate=0.01, repeats=10).jobs
+    >>> ct.federated.PFedMe(ct.optim.SGD(0.1, steps=5), pull=15.0, rate=0.01, repeats=10).jobs
     10
 
     References
@@ -76,10 +76,10 @@ class PFedMe(NamedTuple):
         """What clients train, with a pull."""
         return new_job(self.local, theta, center=True, pull=self.pull)
 
-    def prepare(self, data, me, ties, chance, outbox, phase):
+    def prepare(self, data, me, edges, randomness, outbox, phase):
         """My personal model, from where it was; and after it a step of the common one."""
         if phase == 0:
-            if not server.has_work(data, me, chance):
+            if not server.has_work(data, me, randomness):
                 return False
             copy_to(me.theta, me.job.theta)
             return True
@@ -97,7 +97,7 @@ class PFedMe(NamedTuple):
         """w_i, and its weight."""
         return server.write(data, me.job.center, self.by_rows, out)
 
-    def average(self, data, me, ties):
+    def average(self, data, me, edges):
         """A step to the mean of answers."""
         for c in range(data.sent.shape[0]):
             k = data.sent[c]

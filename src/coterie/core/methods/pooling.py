@@ -9,15 +9,15 @@ them are averages over all agents of
 zeros for an agent without rows: w and V are the mean and the variance of the first two by the last, s2 is the third by
 the fourth. Given these, the agent's posterior is that of a ridge regression towards w (Laplace's approximation for the
 logistic loss), which makes a new z_i. Where all agree and nothing moves any more, (w, V, s2) is a fixed point of EM for
-the marginal likelihood of all rows; the weights of the ties do not matter, only who is tied to whom.
+the marginal likelihood of all rows; the weights of the edges do not matter, only who is tied to whom.
 
 The averages are made by flow updating (Jesus, Baquero, Almeida, 2009, "Fault-tolerant aggregation by flow updating"):
-an agent never gives away what it has, but remembers for each tie how much has flowed along it, and
+an agent never gives away what it has, but remembers for each edge how much has flowed along it, and
 
     e_i = z_i - sum_j flow_ij ,      flow_ij = -flow_ji
 
-is its estimate of the average. A letter holds the sender's side of the flow, and its estimate. The receiver takes over
-the flow, so that a letter that was lost, doubled or late is made good by the next one; lets half of the difference
+is its estimate of the average. A message holds the sender's side of the flow, and its estimate. The receiver takes over
+the flow, so that a message that was lost, doubled or late is made good by the next one; lets half of the difference
 flow, so that both estimates are their mean; and answers. An agent that leaves takes its z_i with it. Then both ends
 compute their posteriors, and move their z_i by the part ``damping`` of the way to the new one: of its own change an
 agent sees all at once, and the average 1/n, so that undamped the two chase each other.
@@ -27,7 +27,7 @@ above                          here
 =============================  =====================================================
 theta_i                        ``me.theta``
 z_i, as moved so far           ``me.shared``
-flow_ij                        ``ties.flow[slot]`` with ``data.peer[slot] == j``
+flow_ij                        ``edges.flow[slot]`` with ``data.peer[slot] == j``
 e_i                            :func:`estimate`
 w, V^(1/2), s2                 ``center``, ``root``, ``noise``
 =============================  =====================================================
@@ -42,24 +42,24 @@ import numpy as np
 
 from ..._checks import within
 from ...errors import MismatchError
+from ..arrays import VACANT, choose, data_of, owners, send
 from ..compile import inline, kernel
 from ..laplace import Steps, find_mode, in_raw_units, square_error
-from ..letters import Average, Numbers, is_sound
 from ..linear import axpy, copy_to, fill
 from ..losses import GAUSSIAN
+from ..messages import Average, Numbers, is_sound
 from ..method import NamedTuple, Posterior, method
 from ..rules import checked
-from ..world import VACANT, choose, data_of, owners, send
 
-#: Kinds of letters: my side of a flow and my estimate, to answer; and the same as an answer.
+#: Kinds of messages: my side of a flow and my estimate, to answer; and the same as an answer.
 ASK, ANSWER = 0, 1
 #: How exactly an agent finds its mode: the next exchange goes on.
 STEPS = Steps(near=1e-2, enough=1e-14, part=0.0)
 #: The variance of the noise is at least this part of the mean square of an agent's own labels.
 FLOOR = 1e-9
-#: No honest letter holds a larger number; the squares of larger ones might not be finite.
+#: No honest message holds a larger number; the squares of larger ones might not be finite.
 FARTHEST = 1e100
-#: What a letter holds: my side of a flow, and my estimate of the average.
+#: What a message holds: my side of a flow, and my estimate of the average.
 FLOW = (Numbers(2, 3, FARTHEST), Average(2, 3, FARTHEST))
 
 
@@ -80,53 +80,53 @@ class Own(NamedTuple):
     cache: np.ndarray  # (n,) mean square of my labels where they are numbers; 0 for classes
 
 
-class Tie(NamedTuple):
-    """State of the ties."""
+class Edge(NamedTuple):
+    """State of the edges."""
 
-    flow: np.ndarray  # (ties, 2 p + 3) what has flowed from me to the neighbour
+    flow: np.ndarray  # (edges, 2 p + 3) what has flowed from me to the neighbour
 
 
 @inline
-def estimate(data, me, ties, out):
+def estimate(data, me, edges, out):
     """``e_i = z_i - sum_j flow_ij``."""
     copy_to(me.shared, out)
     for k in range(data.peer.shape[0]):
         if data.peer[k] != VACANT:
-            axpy(-1.0, ties.flow[k], out)
+            axpy(-1.0, edges.flow[k], out)
 
 
 @inline
-def ask(data, me, ties, slot, kind, outbox):
+def ask(data, me, edges, slot, kind, outbox):
     """Send my side of a flow, and my estimate."""
     q = me.shared.shape[0]
-    copy_to(ties.flow[slot], outbox.scratch[:q])
-    estimate(data, me, ties, outbox.scratch[q : 2 * q])
+    copy_to(edges.flow[slot], outbox.scratch[:q])
+    estimate(data, me, edges, outbox.scratch[q : 2 * q])
     send(outbox, data.peer[slot], kind, outbox.scratch[: 2 * q], slot)
 
 
 @inline
-def exchange(data, me, ties, letter, asked, kind, outbox):
+def exchange(data, me, edges, message, asked, kind, outbox):
     """Take over the flow; if ``asked``, meet half-way and answer. Returns my estimate."""
-    q, slot = me.shared.shape[0], letter.slot
+    q, slot = me.shared.shape[0], message.slot
     average = outbox.scratch[q : 2 * q]
     for k in range(q):
-        ties.flow[slot, k] = -letter.text[k]
-    estimate(data, me, ties, average)
+        edges.flow[slot, k] = -message.text[k]
+    estimate(data, me, edges, average)
     if asked:
         for k in range(q):
-            half = 0.5 * (average[k] - letter.text[q + k])
-            ties.flow[slot, k] += half
+            half = 0.5 * (average[k] - message.text[q + k])
+            edges.flow[slot, k] += half
             average[k] -= half
-        copy_to(ties.flow[slot], outbox.scratch[:q])
-        send(outbox, letter.sender, kind, outbox.scratch[: 2 * q], slot)
+        copy_to(edges.flow[slot], outbox.scratch[:q])
+        send(outbox, message.sender, kind, outbox.scratch[: 2 * q], slot)
     return average
 
 
-def estimates(world, shared, flow):
-    """The estimates of all agents of a world."""
-    owner = owners(world.tie_start)
+def estimates(arrays, shared, flow):
+    """The estimates of the hosted agents."""
+    owner = owners(arrays.edge_start)
     average = shared.copy()
-    np.subtract.at(average, owner, np.where((world.peer == VACANT)[:, None], 0.0, flow))
+    np.subtract.at(average, owner, np.where((arrays.peer == VACANT)[:, None], 0.0, flow))
     return average
 
 
@@ -196,7 +196,7 @@ def begin(data, me, scratch):
 
 
 @kernel
-def know_all(world, center, variance, noise, theta, cov, scratch):
+def know_all(arrays, center, variance, noise, theta, cov, scratch):
     """The posteriors of all agents that know a population: theta becomes their modes."""
     p = theta.shape[1]
     root, inverse, rest = scratch[:p], scratch[p : p + p * p], scratch[p + p * p :]
@@ -205,7 +205,7 @@ def know_all(world, center, variance, noise, theta, cov, scratch):
             continue
         for k in range(p):
             root[k] = math.sqrt(variance[i, k])
-        find_mode(data_of(world, i), noise[i], None, center[i], root, STEPS, theta[i], inverse, rest)
+        find_mode(data_of(arrays, i), noise[i], None, center[i], root, STEPS, theta[i], inverse, rest)
         in_raw_units(None, theta[i], root, inverse, cov[i])
 
 
@@ -226,7 +226,7 @@ def fits_likelihood(self, problem):
 class GossipPooling(NamedTuple):
     """Partial pooling by gossip: personal models, the common one, and how much they differ, without a coordinator.
 
-    For the squared and the logistic loss. An agent that wakes exchanges two letters of ``4 p + 6`` numbers with one
+    For the squared and the logistic loss. An agent that wakes exchanges two messages of ``4 p + 6`` numbers with one
     neighbour; 40 to 100 wakes of each reach the score of all rows in one place. It minimises no objective of
     :class:`coterie.Problem`: of that it takes rows, labels, loss, and who is tied to whom. For an intercept, append a
     column of ones to the rows. The population that each agent has found is ``coterie.Run.population``.
@@ -246,15 +246,15 @@ class GossipPooling(NamedTuple):
     >>> slope = 3.0 + 0.5 * rng.normal(size=24)
     >>> data = ct.AgentData(X, slope[owner] * X[:, 0] + rng.normal(size=240), agents=owner)
     >>> problem = ct.Problem.separate(data, ct.graphs.ring(24), loss="squared")
-    >>> run = ct.simulate(problem, ct.GossipPooling(), wakes=24 * 200, seed=0)
+    >>> run = ct.simulate(problem, ct.gossip.GossipPooling(), wakes=24 * 200, seed=0)
     >>> [float(part[0].round(1).item()) for part in run.population]  # 24 slopes are few: the truth is 3, 0.25, 1
     [3.2, 0.5, 1.0]
     """
 
     damping: float = 0.1
 
-    letters = {ASK: FLOW, ANSWER: FLOW}
-    max_letters = 2
+    messages = {ASK: FLOW, ANSWER: FLOW}
+    max_messages = 2
     dice = 1  # to choose the neighbour
     exchanges = True
     footprint = "partner"
@@ -262,58 +262,58 @@ class GossipPooling(NamedTuple):
 
     fit_for = fits_likelihood
 
-    def scratch_size(self, world, p):
+    def scratch_size(self, arrays, p):
         """Numbers of scratch paper that a handler needs."""
         return 4 * p + 6 + p * p + 6 * p
 
-    def start(self, world, theta):
+    def start(self, arrays, theta):
         """State before the first letter: nothing has flowed."""
         n, p = theta.shape
         scale = np.zeros(n)
-        if world.loss.likelihood == GAUSSIAN:
-            owner, sizes = owners(world.row_start), np.diff(world.row_start)
-            scale = np.bincount(owner, weights=np.square(world.labels), minlength=n) / np.maximum(sizes, 1)
+        if arrays.loss.likelihood == GAUSSIAN:
+            owner, sizes = owners(arrays.row_start), np.diff(arrays.row_start)
+            scale = np.bincount(owner, weights=np.square(arrays.labels), minlength=n) / np.maximum(sizes, 1)
             scale = np.where(scale > 0, scale, 1.0)
         own = Own(theta.copy(), np.zeros((n, 2 * p + 3)), np.zeros((n, 1)), scale)
-        return own, Tie(np.zeros((world.peer.shape[0], 2 * p + 3)))
+        return own, Edge(np.zeros((arrays.peer.shape[0], 2 * p + 3)))
 
-    def population(self, world, own, tie):
+    def population(self, arrays, own, edge):
         """What each agent takes for the population."""
         n, p = own.theta.shape
-        average = estimates(world, own.shared, tie.flow)
+        average = estimates(arrays, own.shared, edge.flow)
         mean, root, noise = np.full((n, p), np.nan), np.full((n, p), np.nan), np.full(n, np.nan)
         for i in range(n):
             found = population(average[i], own.cache[i], mean[i], root[i])
             noise[i] = found if found > 0.0 else np.nan
         return Population(mean, root * root, noise)
 
-    def posterior(self, world, own, tie):
+    def posterior(self, arrays, own, edge):
         """What each agent knows of its own model, as far as it has heard of a population."""
         n, p = own.theta.shape
-        found = self.population(world, own, tie)
+        found = self.population(arrays, own, edge)
         known = Posterior(
             own.theta.copy(), np.full((n, p, p), np.nan), found.noise, np.where(found.noise > 0, 1.0, 0.0)
         )
-        know_all(world, *found, known.mean, known.covariance, np.zeros(p * p + 5 * p))
+        know_all(arrays, *found, known.mean, known.covariance, np.zeros(p * p + 5 * p))
         return known
 
-    def greet(self, data, me, ties, outbox):
+    def greet(self, data, me, edges, outbox):
         """Nothing is known yet that a neighbour would need."""
         begin(data, me, outbox.scratch)
 
-    def wake(self, data, me, ties, chance, outbox):
-        """Ask a neighbour to exchange. An agent without ties keeps its model."""
+    def wake(self, data, me, edges, randomness, outbox):
+        """Ask a neighbour to exchange. An agent without edges keeps its model."""
         begin(data, me, outbox.scratch)
-        slot = choose(data, chance)
+        slot = choose(data, randomness)
         if slot != VACANT:
-            ask(data, me, ties, slot, ASK, outbox)
+            ask(data, me, edges, slot, ASK, outbox)
 
-    def receive(self, data, me, ties, letter, outbox):
+    def receive(self, data, me, edges, message, outbox):
         """Take over the flow; meet half-way and say so, if asked to; and then learn."""
-        if letter.slot == VACANT or not is_sound(letter.text, FARTHEST):
+        if message.slot == VACANT or not is_sound(message.text, FARTHEST):
             return
         begin(data, me, outbox.scratch)
-        average = exchange(data, me, ties, letter, letter.kind == ASK, ANSWER, outbox)
+        average = exchange(data, me, edges, message, message.kind == ASK, ANSWER, outbox)
         p, rest = me.theta.shape[0], outbox.scratch[2 * me.shared.shape[0] :]
         center, root = rest[:p], rest[p : 2 * p]
         noise = population(average, me.cache, center, root)

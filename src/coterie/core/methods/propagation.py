@@ -2,7 +2,7 @@
 
 Minimises ``Q(Theta) = 1/2 sum_{i<j} W_ij |theta_i - theta_j|^2 + mu/2 sum_i D_ii c_i |theta_i - theta_i^sol|^2``,
 MP (3). The closed form (4) is ``Problem.propagation(...).solve()``; here are the two iterations that reach it by
-letters: synchronous rounds (5), and asynchronous gossip (6), where an agent and one neighbour swap models and then
+messages: synchronous rounds (5), and asynchronous gossip (6), where an agent and one neighbour swap models and then
 both update from the last models they hold of their neighbours.
 
 Both updates are the minimiser over one block of a quadratic, which is the proximal step of DJAM (4): with
@@ -15,7 +15,7 @@ mu = abar / alpha and weight D_ii,
 paper                          here
 =============================  =====================================================
 Theta_i^i                      ``me.theta``
-Theta_i^k                      ``ties.copy[slot]`` with ``data.peer[slot] == k``
+Theta_i^k                      ``edges.copy[slot]`` with ``data.peer[slot] == k``
 theta_i^sol                    the only example of agent i
 pi_i^j                         ``data.choice[slot]``, up to a factor
 =============================  =====================================================
@@ -24,9 +24,9 @@ pi_i^j                         ``data.choice[slot]``, up to a factor
 from __future__ import annotations
 
 from ...errors import MismatchError
+from ..arrays import EVERYONE, send
 from ..method import method
 from ..proximal import is_mean
-from ..world import EVERYONE, send
 from .djam import DJAM, MODEL, update
 
 
@@ -35,7 +35,7 @@ class ModelPropagation(DJAM):
     """Gossip of models that were trained alone, MP (6), and synchronous rounds of it, MP (5). No parameters.
 
     For ``Location(Squared())``, the loss of :meth:`coterie.Problem.propagation`. A wake exchanges two vectors, a round
-    sends one along every tie in both directions.
+    sends one along every edge in both directions.
 
     Examples
     --------
@@ -56,7 +56,7 @@ class ModelPropagation(DJAM):
                 "make ct.Problem.propagation(problem.local(), problem.graph), or use another method"
             )
 
-    def round(self, data, me, ties, outbox):
+    def round(self, data, me, edges, outbox):
         """MP (5): update from the models of the last round, and send the result to all neighbours."""
-        update(data, me, ties, outbox.scratch)
+        update(data, me, edges, outbox.scratch)
         send(outbox, EVERYONE, MODEL, me.theta)

@@ -21,8 +21,8 @@ contribution to the population,
     z_i = ( theta_i,  (theta_i - w)^2 + Var_i,  means and squares of its columns,  E|y_i - X_i theta_i|^2 / m_i ),
     e_i = anchor z_i + (1 - anchor) T_i ,
 
-and sends e_i to all neighbours. Nothing is conserved and nothing flows: a letter may be lost, doubled or late, what a
-neighbour has said goes when the tie goes, and what it has left elsewhere fades as 1 - anchor does.
+and sends e_i to all neighbours. Nothing is conserved and nothing flows: a message may be lost, doubled or late, what a
+neighbour has said goes when the edge goes, and what it has left elsewhere fades as 1 - anchor does.
 
 An agent weighs the population against a *broad* prior of its own, a ridge regression whose strength and noise are
 learned from its own rows, by the Laplace evidence of these rows, and mixes the two posteriors:
@@ -37,7 +37,7 @@ above                          here
 =============================  =====================================================
 theta_i                        ``me.theta``
 e_i                            ``me.shared``, with w in raw units
-e_j                            ``ties.heard[slot]`` with ``data.peer[slot] == j``
+e_j                            ``edges.heard[slot]`` with ``data.peer[slot] == j``
 T_i                            ``found``, with w centred
 c                              ``found[2 p : 3 p]``, whose last number is 0
 the broad posterior            ``me.cache.model``, centred about ``me.cache.mean``
@@ -52,20 +52,20 @@ from functools import partial
 import numpy as np
 
 from ..._checks import flag, within
+from ..arrays import EVERYONE, VACANT, agent, send
 from ..compile import inline, kernel, noinline
 from ..laplace import Steps, find_mode, in_raw_units, row_less, square_error
-from ..letters import Number, Numbers
 from ..linear import copy_to, dot, fill
 from ..losses import GAUSSIAN
+from ..messages import Number, Numbers
 from ..method import NamedTuple, Posterior, method
 from ..rules import checked
 from ..trimming import clip_far, middle_and_width, middle_of, sort, trimmed_count, trimmed_mean
-from ..world import EVERYONE, VACANT, agent, send
 from .pooling import FLOOR, Population, fits_likelihood
 
-#: Kind of a letter: what I take for the population.
+#: Kind of a message: what I take for the population.
 SUMMARY = 0
-#: No honest letter holds a larger number.
+#: No honest message holds a larger number.
 FARTHEST = 1e60
 #: A mean and how far things are from it: models about the common one, and then columns about a typical row.
 MOMENTS = Numbers(1, 0, FARTHEST), Numbers(1, 0, FARTHEST, least=0.0)
@@ -121,12 +121,12 @@ class Own(NamedTuple):
     cache: Broad
 
 
-class Tie(NamedTuple):
-    """State of the ties."""
+class Edge(NamedTuple):
+    """State of the edges."""
 
     heard: (
         np.ndarray
-    )  # (ties, 4 p + 3) the neighbour's e_j; its s2 is 0 as long as it has said nothing; and room for two
+    )  # (edges, 4 p + 3) the neighbour's e_j; its s2 is 0 as long as it has said nothing; and room for two
 
 
 @inline
@@ -213,7 +213,7 @@ def begin(data, me, intercept, scratch):
         me.cache.variance[k] = root[k] * root[k] * inverse[k * p + k]
     shared = me.shared
     if shared[4 * p] > 0.0:
-        return  # it went on in another world
+        return  # it went on in other arrays
     for k in range(p):
         shared[k] = theta[k]
         shared[p + k] = me.cache.variance[k]
@@ -239,10 +239,10 @@ def collect(data, heard, sure, at, about, middle, values):
 
 
 @inline
-def agreed(data, me, ties, trim, sure, at, about, middle, values):
+def agreed(data, me, edges, trim, sure, at, about, middle, values):
     """What neighbours and I agree on; 0 for a spread of which nobody knows."""
     slots = data.peer.shape[0]
-    count = collect(data, ties.heard, sure, at, about, middle, values)
+    count = collect(data, edges.heard, sure, at, about, middle, values)
     neighbours = count
     if me.shared[sure] > 0.0:
         own = me.shared[at]
@@ -260,9 +260,9 @@ def agreed(data, me, ties, trim, sure, at, about, middle, values):
 
 
 @inline
-def suspect(data, me, ties, trim, values):
+def suspect(data, me, edges, trim, values):
     """Mark neighbours whose models are far out in many coordinates at once, which those of the honest are not."""
-    p, slots, heard = me.theta.shape[0], data.peer.shape[0], ties.heard
+    p, slots, heard = me.theta.shape[0], data.peer.shape[0], edges.heard
     spoken = collect(data, heard, 4 * p, 4 * p, -1, 0.0, values)
     if trimmed_count(trim, spoken) == 0:
         return
@@ -297,12 +297,12 @@ def clipped(value, middle, radius):
 
 
 @noinline
-def gather(data, me, ties, trim, found, values):
+def gather(data, me, edges, trim, found, values):
     """What my neighbours and I take for the population, w centred about the shift. Returns how many have spoken."""
     p, gaussian = me.theta.shape[0], me.cache.facts[SCALE] > 0.0
     for t in range(data.peer.shape[0]):
-        ties.heard[t, 4 * p + 2] = 0.0
-    spoken = collect(data, ties.heard, 4 * p, 4 * p, -1, 0.0, values)
+        edges.heard[t, 4 * p + 2] = 0.0
+    spoken = collect(data, edges.heard, 4 * p, 4 * p, -1, 0.0, values)
     if spoken == 0:
         return spoken
     # A typical row need not be the mean one: it is taken from the middle, where the honest are.
@@ -311,25 +311,25 @@ def gather(data, me, ties, trim, found, values):
     scale = me.cache.facts[SCALE] if gaussian else LOGIT
     mean, spread, shift = me.cache.mean, me.cache.spread, found[2 * p : 3 * p]
     for k in range(p):
-        shift[k] = agreed(data, me, ties, middle, 4 * p, 2 * p + k, -1, 0.0, values)
+        shift[k] = agreed(data, me, edges, middle, 4 * p, 2 * p + k, -1, 0.0, values)
         if judges and spread[k] > 0.0:
             shift[k] = clipped(shift[k], mean[k], PLAUSIBLE * math.sqrt(spread[k]))
-        found[3 * p + k] = agreed(data, me, ties, trim, 4 * p, 3 * p + k, 2 * p + k, shift[k], values)
+        found[3 * p + k] = agreed(data, me, edges, trim, 4 * p, 3 * p + k, 2 * p + k, shift[k], values)
         if found[3 * p + k] <= CONSTANT * shift[k] * shift[k]:
             found[3 * p + k] = 0.0
     shift[p - 1] = 0.0
     me.shared[4 * p + 1] = me.shared[p - 1] + dot(shift, me.shared[:p])
     for t in range(data.peer.shape[0]):
-        ties.heard[t, 4 * p + 1] = ties.heard[t, p - 1] + dot(shift, ties.heard[t, :p])
-    noise = agreed(data, me, ties, trim, 4 * p, 4 * p, -1, 0.0, values)
-    suspect(data, me, ties, trim, values)
+        edges.heard[t, 4 * p + 1] = edges.heard[t, p - 1] + dot(shift, edges.heard[t, :p])
+    noise = agreed(data, me, edges, trim, 4 * p, 4 * p, -1, 0.0, values)
+    suspect(data, me, edges, trim, values)
     if judges and gaussian:
         noise = min(max(noise, FLOOR * scale), PLAUSIBLE * PLAUSIBLE * scale)
     found[4 * p] = noise if gaussian else 1.0
     level = me.cache.model[p - 1]
     for k in range(p):
         at = k if k < p - 1 else 4 * p + 1
-        found[k] = agreed(data, me, ties, trim, p + k, at, -1, 0.0, values)
+        found[k] = agreed(data, me, edges, trim, p + k, at, -1, 0.0, values)
         center, radius, seen = 0.0, math.inf, judges and (spread[k] > 0.0 or k == p - 1)
         if seen:
             center = me.cache.model[k] if k < p - 1 else level
@@ -337,7 +337,7 @@ def gather(data, me, ties, trim, found, values):
         elif judges and found[3 * p + k] > 0.0:  # my rows cannot tell: no more than what a column could usually do
             radius = UNSEEN * math.sqrt(scale / found[3 * p + k])
         found[k] = clipped(found[k], center, radius)
-        found[p + k] = min(agreed(data, me, ties, trim, p + k, p + k, at, found[k], values), radius * radius)
+        found[p + k] = min(agreed(data, me, edges, trim, p + k, p + k, at, found[k], values), radius * radius)
         if seen and not gaussian:  # few labels do not speak against too wide a population: at most my broad prior
             slack = me.cache.facts[STRENGTH] if k < p - 1 else 1.0
             found[p + k] = min(found[p + k], slack * radius * radius / (PLAUSIBLE * PLAUSIBLE))
@@ -417,14 +417,14 @@ def learn(data, me, found, anchor, doubt, scratch):
 
 
 @inline
-def know(data, me, ties, trim, doubt, intercept, mean, cov, wide, scratch):
+def know(data, me, edges, trim, doubt, intercept, mean, cov, wide, scratch):
     """What an agent knows of its own model, in raw units: mean, covariance, noise and trust."""
     p, m, room = me.theta.shape[0], data.labels.shape[0], room_of(data.peer.shape[0])
     begin(data, me, intercept, scratch)
     found, rest = scratch[: 4 * p + 1], scratch[4 * p + 1 + room :]
     theta, center, root, rest = rest[:p], rest[p : 2 * p], rest[2 * p : 3 * p], rest[3 * p :]
     inverse, rest = rest[: p * p], rest[p * p :]
-    spoken = gather(data, me, ties, trim, found, scratch[4 * p + 1 : 4 * p + 1 + room])
+    spoken = gather(data, me, edges, trim, found, scratch[4 * p + 1 : 4 * p + 1 + room])
     trust, noise, broad_noise = 0.0, 0.0, me.cache.facts[NOISE]
     copy_to(me.theta, mean)
     if spoken == 0 and m == 0:
@@ -459,37 +459,37 @@ def know(data, me, ties, trim, doubt, intercept, mean, cov, wide, scratch):
 
 
 @kernel
-def know_all(method, world, own, tie, mean, cov, noise, trust, wide, scratch):
-    """What every agent of a world knows of its own model."""
+def know_all(method, arrays, own, edge, mean, cov, noise, trust, wide, scratch):
+    """What the hosted agents knows of its own model."""
     for i in range(mean.shape[0]):
-        data, me, ties = agent(world, own, tie, i)
+        data, me, edges = agent(arrays, own, edge, i)
         noise[i], trust[i] = know(
-            data, me, ties, method.trim, method.doubt, method.intercept, mean[i], cov[i], wide, scratch
+            data, me, edges, method.trim, method.doubt, method.intercept, mean[i], cov[i], wide, scratch
         )
 
 
 @kernel
-def weigh_ties(method, world, own, tie, influence, peer, scratch):
-    """How far w would move without what a neighbour says, for all agents and ties, in units of their noise."""
+def weigh_edges(method, arrays, own, edge, influence, peer, scratch):
+    """How far w would move without what a neighbour says, for all agents and edges, in units of their noise."""
     p = own.theta.shape[1]
     for i in range(own.theta.shape[0]):
-        a, b = world.tie_start[i], world.tie_start[i + 1]
-        data, me, ties = agent(world, own, tie, i)
+        a, b = arrays.edge_start[i], arrays.edge_start[i + 1]
+        data, me, edges = agent(arrays, own, edge, i)
         found, other, values = scratch[: 4 * p + 1], scratch[4 * p + 1 : 8 * p + 2], scratch[8 * p + 2 :]
-        if gather(data, me, ties, method.trim, found, values) == 0:
+        if gather(data, me, edges, method.trim, found, values) == 0:
             continue
         for t in range(a, b):
-            if peer[t] == VACANT or not ties.heard[t - a, 4 * p] > 0.0:
+            if peer[t] == VACANT or not edges.heard[t - a, 4 * p] > 0.0:
                 continue
-            said = ties.heard[t - a, 4 * p]
-            ties.heard[t - a, 4 * p] = 0.0
+            said = edges.heard[t - a, 4 * p]
+            edges.heard[t - a, 4 * p] = 0.0
             square = 0.0
-            if gather(data, me, ties, method.trim, other, values) > 0:
+            if gather(data, me, edges, method.trim, other, values) > 0:
                 other[p - 1] += dot(found[2 * p : 3 * p], other[:p]) - dot(other[2 * p : 3 * p], other[:p])
             else:
                 copy_to(me.shared[:p], other)
                 other[p - 1] += dot(found[2 * p : 3 * p], other[:p])
-            ties.heard[t - a, 4 * p] = said
+            edges.heard[t - a, 4 * p] = said
             for k in range(p):
                 square += (found[k] - other[k]) * (found[k] - other[k]) * found[3 * p + k]
             influence[t] = math.sqrt(square / found[4 * p])
@@ -518,8 +518,8 @@ class ResilientPooling(NamedTuple):
 
     For the squared and the logistic loss. An agent that wakes sends ``4 p + 1`` numbers to all neighbours, and nobody
     answers. From four neighbours on, extremes are left out; a population that contradicts an agent's own rows loses
-    its say, and an agent without rows takes its word. Like :class:`coterie.GossipPooling` it minimises no objective,
-    and weights of ties do not matter.
+    its say, and an agent without rows takes its word. Like :class:`coterie.gossip.GossipPooling` it minimises no objective,
+    and weights of edges do not matter.
 
     Parameters
     ----------
@@ -542,7 +542,7 @@ class ResilientPooling(NamedTuple):
     >>> X[:, 0] = rng.normal(50.0, 10.0, size=60)
     >>> y = 15_000 + 3.0 * X[:, 0] + 20.0 * rng.normal(size=6)[owner] + rng.normal(size=60)
     >>> problem = ct.Problem.separate(ct.AgentData(X, y, agents=owner), ct.graphs.complete(6), loss="squared")
-    >>> run = ct.simulate(problem, ct.ResilientPooling(), wakes=6 * 60, seed=0)
+    >>> run = ct.simulate(problem, ct.gossip.ResilientPooling(), wakes=6 * 60, seed=0)
     >>> run.population.mean[:, 0].round(1).tolist()  # the common slope, as each of them knows it
     [3.0, 3.0, 3.0, 3.0, 3.0, 3.0]
     """
@@ -552,26 +552,26 @@ class ResilientPooling(NamedTuple):
     doubt: float = 0.05
     intercept: bool = True
 
-    letters = {SUMMARY: (*MOMENTS, *MOMENTS, Number(0.0, FARTHEST))}
-    footprint = "ties"
+    messages = {SUMMARY: (*MOMENTS, *MOMENTS, Number(0.0, FARTHEST))}
+    footprint = "edges"
     minimises = False  # it comes to rest at a fixed point of its own
 
     fit_for = fits_likelihood
 
-    def scratch_size(self, world, p):
+    def scratch_size(self, arrays, p):
         """Numbers of scratch paper that a handler needs."""
-        return 4 * p + 1 + room_of(int(np.diff(world.tie_start).max(initial=0))) + 2 * p + p * p + 4 * p
+        return 4 * p + 1 + room_of(int(np.diff(arrays.edge_start).max(initial=0))) + 2 * p + p * p + 4 * p
 
-    def start(self, world, theta):
+    def start(self, arrays, theta):
         """State before the first letter."""
         n, p = theta.shape
         facts = np.zeros((n, 5))
-        facts[:, SCALE] = world.loss.likelihood == GAUSSIAN
+        facts[:, SCALE] = arrays.loss.likelihood == GAUSSIAN
         broad = Broad(*(np.zeros((n, p)) for _ in range(4)), facts)
         own = Own(theta.copy(), np.zeros((n, 4 * p + 2)), broad)
-        return own, Tie(np.zeros((world.peer.shape[0], 4 * p + 3)))
+        return own, Edge(np.zeros((arrays.peer.shape[0], 4 * p + 3)))
 
-    def population(self, world, own, tie):
+    def population(self, arrays, own, edge):
         """What each agent takes for the population."""
         p = own.theta.shape[1]
         known = own.shared[:, 4 * p] > 0.0
@@ -579,43 +579,43 @@ class ResilientPooling(NamedTuple):
         mean, variance, noise = (np.where(known[:, None], part, np.nan) for part in parts)
         return Population(mean, variance, noise[:, 0])
 
-    def posterior(self, world, own, tie):
+    def posterior(self, arrays, own, edge):
         """What each agent knows of its own model; of one that has heard nobody, from its own rows."""
         n, p = own.theta.shape
         known = Posterior(np.zeros((n, p)), np.zeros((n, p, p)), np.zeros(n), np.zeros(n))
-        know_all(self, world, own, tie, *known, np.zeros((p, p)), np.zeros(self.scratch_size(world, p) + 2 * p))
+        know_all(self, arrays, own, edge, *known, np.zeros((p, p)), np.zeros(self.scratch_size(arrays, p) + 2 * p))
         return known
 
-    def influence(self, world, own, tie):
-        """How far what each tie says moves the common model, by its effect on a typical row in units of the noise."""
+    def influence(self, arrays, own, edge):
+        """How far what each edge says moves the common model, by its effect on a typical row in units of the noise."""
         p = own.theta.shape[1]
-        moved = np.zeros(world.peer.shape[0])
-        weigh_ties(self, world, own, tie, moved, world.peer, np.zeros(self.scratch_size(world, p) + 4 * p + 1))
+        moved = np.zeros(arrays.peer.shape[0])
+        weigh_edges(self, arrays, own, edge, moved, arrays.peer, np.zeros(self.scratch_size(arrays, p) + 4 * p + 1))
         return moved
 
-    def greet(self, data, me, ties, outbox):
+    def greet(self, data, me, edges, outbox):
         """What I know by myself."""
         begin(data, me, self.intercept, outbox.scratch)
         p = me.theta.shape[0]
         if me.shared[4 * p] > 0.0:
             send(outbox, EVERYONE, SUMMARY, me.shared[: 4 * p + 1])
 
-    def wake(self, data, me, ties, chance, outbox):
+    def wake(self, data, me, edges, randomness, outbox):
         """Learn from what I have heard, and tell. An agent that has heard nothing keeps its model."""
         p = me.theta.shape[0]
         begin(data, me, self.intercept, outbox.scratch)
         found, rest = outbox.scratch[: 4 * p + 1], outbox.scratch[4 * p + 1 :]
         room = room_of(data.peer.shape[0])
-        if gather(data, me, ties, self.trim, found, rest[:room]) > 0:
+        if gather(data, me, edges, self.trim, found, rest[:room]) > 0:
             learn(data, me, found, self.anchor, self.doubt, rest[room:])
         if me.shared[4 * p] > 0.0:
             send(outbox, EVERYONE, SUMMARY, me.shared[: 4 * p + 1])
 
-    def receive(self, data, me, ties, letter, outbox):
+    def receive(self, data, me, edges, message, outbox):
         """Remember what was said."""
-        if letter.slot != VACANT and is_sound(letter.text):
-            copy_to(letter.text, ties.heard[letter.slot])
+        if message.slot != VACANT and is_sound(message.text):
+            copy_to(message.text, edges.heard[message.slot])
 
-    def open(self, data, me, ties, slot):
-        """A new tie: nothing was said."""
-        fill(0.0, ties.heard[slot])
+    def open(self, data, me, edges, slot):
+        """A new edge: nothing was said."""
+        fill(0.0, edges.heard[slot])

@@ -5,7 +5,7 @@
     x    <- x + server_rate mean_i (y_i - x) over the cohort            (lines 16 and 17)
     c    <- c + 1/N sum_i (change of c_i) over the cohort
 
-A client sends c_i itself, not its change, and the server remembers the last one of each: as many numbers, and a letter
+A client sends c_i itself, not its change, and the server remembers the last one of each: as many numbers, and a message
 that is lost does not leave c wrong for ever. Clients count alike, as in the paper.
 
 =============================  =====================================================
@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 
 from ..._checks import positive
-from ..letters import Counter, Vector
 from ..linear import axpy, copy_to, fill, gather, scatter
+from ..messages import Counter, Vector
 from ..method import NamedTuple
 from ..training import SGD, Job, new_job
 from . import server
@@ -40,32 +40,32 @@ class Own(NamedTuple):
     round: server.Round
 
 
-class Tie(NamedTuple):
-    """State of the ties of the server."""
+class Edge(NamedTuple):
+    """State of the edges of the server."""
 
-    asked: np.ndarray  # (ties,) IDLE, LATE or ASKED
-    control: np.ndarray  # (ties, q) c_i as it was last heard
+    asked: np.ndarray  # (edges,) IDLE, LATE or ASKED
+    control: np.ndarray  # (edges, q) c_i as it was last heard
 
 
 @server.served(plain=True, server_rate=positive)
 class SCAFFOLD(NamedTuple):
     """FedAvg with control variates: where clients differ, their steps go where those of all together would.
 
-    Letters hold a model and a control variate, twice as much as those of FedAvg.
+    Messages hold a model and a control variate, twice as much as those of FedAvg.
 
     Parameters
     ----------
     local : SGD
         Without momentum: control variates are read off the steps.
     clients : int, optional
-        As in :class:`coterie.FedAvg`.
+        As in :class:`coterie.federated.FedAvg`.
     server_rate : float
         How far the server goes to the average, > 0.
 
     Examples
     --------
     >>> import coterie as ct
-    >>> ct.SCAFFOLD(ct.SGD(0.1, momentum=0.9))
+    >>> ct.federated.SCAFFOLD(ct.optim.SGD(0.1, momentum=0.9))
     Traceback (most recent call last):
     ...
     coterie.errors.ParameterError: SCAFFOLD: local=SGD(rate=0.1, steps=1, batch=0, momentum=0.9) has a memory, ...
@@ -80,20 +80,20 @@ class SCAFFOLD(NamedTuple):
     clients: int = 0
     server_rate: float = 1.0
 
-    letters = {server.UP: (Vector(2), Counter()), server.DOWN: Vector(2)}
+    messages = {server.UP: (Vector(2), Counter()), server.DOWN: Vector(2)}
 
-    def scratch_size(self, world, p):
+    def scratch_size(self, arrays, p):
         """Numbers of scratch paper that a handler needs."""
         return 2 * p + 1
 
-    def start(self, world, theta):
+    def start(self, arrays, theta):
         """State before the first letter: all control variates are 0."""
-        n, q = theta.shape[0], world.sent.shape[0]
+        n, q = theta.shape[0], arrays.sent.shape[0]
         job = new_job(self.local, theta, correction=True)
-        own = Own(theta.copy(), np.zeros((n, q)), job, server.new_round(self, world, q))
-        return own, Tie(server.new_ties(world).asked, np.zeros((world.peer.shape[0], q)))
+        own = Own(theta.copy(), np.zeros((n, q)), job, server.new_round(self, arrays, q))
+        return own, Edge(server.new_edges(arrays).asked, np.zeros((arrays.peer.shape[0], q)))
 
-    def tell(self, data, me, ties, out):
+    def tell(self, data, me, edges, out):
         """The server's model and control variate."""
         q = data.sent.shape[0]
         gather(me.theta, data.sent, out)
@@ -124,18 +124,18 @@ class SCAFFOLD(NamedTuple):
         out[2 * q] = server.weight_of(data, False)
         return 2 * q + 1
 
-    def collect(self, data, me, ties, letter):
+    def collect(self, data, me, edges, message):
         """Add the change of a model to the sum, and that of a control variate to mine."""
         q = data.sent.shape[0]
-        if letter.text.shape[0] != 2 * q + 1:
+        if message.text.shape[0] != 2 * q + 1:
             return False
-        axpy(letter.text[2 * q], letter.text[:q], me.round.sum)
+        axpy(message.text[2 * q], message.text[:q], me.round.sum)
         for c in range(q):
-            me.control[c] += (letter.text[q + c] - ties.control[letter.slot, c]) / data.peer.shape[0]
-            ties.control[letter.slot, c] = letter.text[q + c]
+            me.control[c] += (message.text[q + c] - edges.control[message.slot, c]) / data.peer.shape[0]
+            edges.control[message.slot, c] = message.text[q + c]
         return True
 
-    def average(self, data, me, ties):
+    def average(self, data, me, edges):
         """A step of the mean change."""
         for c in range(data.sent.shape[0]):
             me.theta[data.sent[c]] += self.server_rate * me.round.sum[c] / me.round.weight[0]

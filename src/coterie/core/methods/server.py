@@ -11,7 +11,7 @@ Algorithm 1) is this, and nothing in it waits for ever:
 An answer counts once: who was not asked, or has answered already, is ignored, and so is an answer that is not finite or
 of a wrong length: one client that diverges does not spoil the average. It counts as an answer, that is all.
 
-In a synchronous round all agents act, and letters are delivered with those that they cause: answers come up, and the
+In a synchronous round all agents act, and messages are delivered with those that they cause: answers come up, and the
 next models go down. So a round of the engine is a round of the method. The dice of the server's own turn draw the next
 cohort. The first cohort is asked in the initial swap, where there are no dice: it is spread over the clients evenly.
 
@@ -29,15 +29,15 @@ import numpy as np
 
 from ..._checks import flag, integer
 from ...errors import MismatchError, ParameterError
+from ..arrays import EVERYONE, SHARED, VACANT, Ragged, ragged, send
 from ..compile import inline
-from ..letters import Counter, Vector, is_sound
 from ..linear import axpy, copy_to, fill, gather, scatter
+from ..messages import Counter, Vector, is_sound
 from ..method import NamedTuple, method
 from ..rules import checked
 from ..training import new_job
-from ..world import EVERYONE, SHARED, VACANT, Ragged, ragged, send
 
-#: Kinds of letters: of a client to the server, and of the server to a client.
+#: Kinds of messages: of a client to the server, and of the server to a client.
 UP, DOWN = 0, 1
 #: What the server knows of a client: nothing is to come, an answer to an earlier question, one to the present one.
 IDLE, LATE, ASKED = 0, 1, 2
@@ -60,38 +60,38 @@ class Round(NamedTuple):
     dice: np.ndarray  # (n, clients) for the next cohort
 
 
-class Tie(NamedTuple):
-    """State of the ties of the server."""
+class Edge(NamedTuple):
+    """State of the edges of the server."""
 
-    asked: np.ndarray  # (ties,) IDLE, LATE or ASKED
-
-
-def servers(world):
-    """Which agents of a world are servers: see :func:`fit_star`."""
-    return (np.diff(world.row_start) == 0) & ((np.diff(world.tie_start) > 1) | (world.n_agents == 2))
+    asked: np.ndarray  # (edges,) IDLE, LATE or ASKED
 
 
-def new_round(method, world, length):
+def servers(arrays):
+    """Which the hosted agents are servers: see :func:`fit_star`."""
+    return (np.diff(arrays.row_start) == 0) & ((np.diff(arrays.edge_start) > 1) | (arrays.n_agents == 2))
+
+
+def new_round(method, arrays, length):
     """Before anybody is asked; the sum of answers has so many numbers."""
-    n, leads = world.address.shape[0], servers(world)
+    n, leads = arrays.address.shape[0], servers(arrays)
     dice = GOLDEN * np.arange(1.0, method.clients + 1.0) % 1.0
     numbers = [np.zeros((n, 1)) for _ in range(5)]
     return Round(leads, *numbers, ragged(np.where(leads, length, 0)), np.tile(dice, (n, 1)))
 
 
-def new_ties(world):
+def new_edges(arrays):
     """Nobody is asked."""
-    return Tie(np.zeros(world.peer.shape[0], np.int8))
+    return Edge(np.zeros(arrays.peer.shape[0], np.int8))
 
 
 def _optimiser(name, local, plain=False):
     """An optimiser; a plain one has no memory."""
     if not (hasattr(local, "update") and hasattr(local, "memories")):
-        raise ParameterError(f"{name}={local!r} must be an optimiser, such as ct.SGD(0.1, steps=5)")
+        raise ParameterError(f"{name}={local!r} must be an optimiser, such as ct.optim.SGD(0.1, steps=5)")
     if plain and local.memories:
         raise ParameterError(
             f"{name}={local!r} has a memory, and {name.partition(':')[0]} reads gradients off single steps: pass "
-            "ct.SGD without momentum"
+            "ct.optim.SGD without momentum"
         )
     return local
 
@@ -146,7 +146,7 @@ def fit_personal(self, problem):
     if np.all(problem.roles >= SHARED):
         raise MismatchError(
             f"{type(self).__qualname__} is for models with personal parts, and here nothing is personal: say which, as "
-            'in ct.Problem.federated(data, model, personal="head"), or use ct.FedAvg'
+            'in ct.Problem.federated(data, model, personal="head"), or use ct.federated.FedAvg'
         )
     if np.all(problem.roles < SHARED):
         raise MismatchError(f"{type(self).__qualname__}: all parameters are personal, so there is nothing to send")
@@ -156,58 +156,58 @@ def fit_personal(self, problem):
 
 
 @inline
-def ask(self, data, me, ties, outbox):
+def ask(self, data, me, edges, outbox):
     """Draw a cohort, each set of so many clients alike, and tell it."""
     n, post = data.peer.shape[0], me.round
-    text = outbox.scratch[: self.tell(data, me, ties, outbox.scratch)]
+    text = outbox.scratch[: self.tell(data, me, edges, outbox.scratch)]
     post.waited[0] = 0.0
     if 0 < self.clients < n:
         # Floyd's sampling (Bentley and Floyd 1987): one die for each, and no list of those left.
         for c in range(self.clients):
             last = n - self.clients + c
             t = min(int(post.dice[c] * (last + 1)), last)
-            if ties.asked[t] == ASKED:
+            if edges.asked[t] == ASKED:
                 t = last
             if data.peer[t] != VACANT:
-                expect(post, ties, t)
+                expect(post, edges, t)
                 send(outbox, data.peer[t], DOWN, text, t)
     else:
         for t in range(n):
             if data.peer[t] != VACANT:
-                expect(post, ties, t)
+                expect(post, edges, t)
         send(outbox, EVERYONE, DOWN, text)
 
 
 @inline
-def expect(post, ties, t):
+def expect(post, edges, t):
     """An answer from a client is to come."""
-    if ties.asked[t] != ASKED:
-        ties.asked[t] = ASKED
+    if edges.asked[t] != ASKED:
+        edges.asked[t] = ASKED
         post.pending[0] += 1.0
 
 
 @inline
-def close(self, data, me, ties, outbox):
+def close(self, data, me, edges, outbox):
     """End a round, if with an average, and begin the next."""
     post = me.round
     if post.weight[0] > 0.0:
-        self.average(data, me, ties)
+        self.average(data, me, edges)
     elif post.unsound[0] > 1.0:  # not one client that is broken, but all: the engine raises when it sees that
         fill(math.nan, me.theta)
     fill(0.0, post.sum)
     post.weight[0], post.unsound[0], post.pending[0] = 0.0, 0.0, 0.0
     for t in range(data.peer.shape[0]):
-        if ties.asked[t] == ASKED:
-            ties.asked[t] = LATE
-    ask(self, data, me, ties, outbox)
+        if edges.asked[t] == ASKED:
+            edges.asked[t] = LATE
+    ask(self, data, me, edges, outbox)
 
 
 @inline
-def has_work(data, me, chance):
+def has_work(data, me, randomness):
     """Whether this is a client that was asked, and has rows. The server keeps its dice for the next cohort."""
     post = me.round
     if post.leads:
-        copy_to(chance.dice[chance.dice.shape[0] - post.dice.shape[0] :], post.dice)
+        copy_to(randomness.dice[randomness.dice.shape[0] - post.dice.shape[0] :], post.dice)
         return False
     return post.asked[0] > 0.0 and data.labels.shape[0] > 0
 
@@ -259,76 +259,76 @@ def write(data, theta, by_rows, out):
 class Usual:
     """What a method with a server is where it does not say otherwise: FedAvg."""
 
-    letters = {UP: (Vector(), Counter()), DOWN: Vector()}
+    messages = {UP: (Vector(), Counter()), DOWN: Vector()}
     minimises = None
     #: Those of training, and one for each client of a cohort.
     dice = property(
         lambda self: (self.training.jobs * self.local.steps if self.local.batch else 0) + self.clients  # type: ignore[attr-defined]
     )
     #: An answer, and what it makes the server send.
-    max_letters = property(lambda self: 1 + max(self.clients, 1))  # type: ignore[attr-defined]
+    max_messages = property(lambda self: 1 + max(self.clients, 1))  # type: ignore[attr-defined]
     broadcasts = 2
     fit_for = fit_star
 
-    def scratch_size(self, world, p):
-        """Numbers of scratch paper that a handler needs: gradients, and letters."""
+    def scratch_size(self, arrays, p):
+        """Numbers of scratch paper that a handler needs: gradients, and messages."""
         return p + 1
 
     def first_job(self, theta):
         """What clients train."""
         return new_job(self.local, theta)
 
-    def start(self, world, theta):
+    def start(self, arrays, theta):
         """State before the first letter."""
-        own = Own(theta.copy(), self.first_job(theta), new_round(self, world, world.sent.shape[0]))
-        return own, new_ties(world)
+        own = Own(theta.copy(), self.first_job(theta), new_round(self, arrays, arrays.sent.shape[0]))
+        return own, new_edges(arrays)
 
-    def greet(self, data, me, ties, outbox):
+    def greet(self, data, me, edges, outbox):
         """The server asks its first cohort, or clients that join."""
         if me.round.leads:
-            ask(self, data, me, ties, outbox)
+            ask(self, data, me, edges, outbox)
 
-    def prepare(self, data, me, ties, chance, outbox, phase):
+    def prepare(self, data, me, edges, randomness, outbox, phase):
         """The server's model, by all steps, drawn to where it was if there is a center."""
-        if phase > 0 or not has_work(data, me, chance):
+        if phase > 0 or not has_work(data, me, randomness):
             return False
         copy_to(me.theta, me.job.theta)
         copy_to(me.theta[: me.job.center.shape[0]], me.job.center)
         return True
 
-    def publish(self, data, me, ties, chance, outbox):
+    def publish(self, data, me, edges, randomness, outbox):
         """A client answers. The server takes what has come, and asks anew; if nothing has, it gives them time once."""
         post = me.round
         if post.leads:
             if post.weight[0] > 0.0 or post.waited[0] > 0.0:
-                close(self, data, me, ties, outbox)
+                close(self, data, me, edges, outbox)
             else:
                 post.waited[0] = 1.0
         elif post.asked[0] > 0.0:
             post.asked[0] = 0.0
             send(outbox, EVERYONE, UP, outbox.scratch[: self.answer(data, me, outbox.scratch)])
 
-    def receive(self, data, me, ties, letter, outbox):
+    def receive(self, data, me, edges, message, outbox):
         """A client hears what to train. The server adds up answers, and goes on when all have come."""
         post = me.round
-        if letter.slot == VACANT:
+        if message.slot == VACANT:
             return
         if not post.leads:
-            if letter.kind == DOWN and is_sound(letter.text, LARGEST) and self.hear(data, me, letter.text):
+            if message.kind == DOWN and is_sound(message.text, LARGEST) and self.hear(data, me, message.text):
                 post.asked[0] = 1.0
-        elif letter.kind == UP and ties.asked[letter.slot] != IDLE:
-            if ties.asked[letter.slot] == ASKED:
+        elif message.kind == UP and edges.asked[message.slot] != IDLE:
+            if edges.asked[message.slot] == ASKED:
                 post.pending[0] -= 1.0
-            ties.asked[letter.slot] = IDLE
-            weight = letter.text[letter.text.shape[0] - 1] if letter.text.shape[0] > 0 else 0.0
-            if not is_sound(letter.text, LARGEST):
+            edges.asked[message.slot] = IDLE
+            weight = message.text[message.text.shape[0] - 1] if message.text.shape[0] > 0 else 0.0
+            if not is_sound(message.text, LARGEST):
                 post.unsound[0] += 1.0
-            elif weight > 0.0 and self.collect(data, me, ties, letter):
+            elif weight > 0.0 and self.collect(data, me, edges, message):
                 post.weight[0] += weight
             if post.pending[0] == 0.0:
-                close(self, data, me, ties, outbox)
+                close(self, data, me, edges, outbox)
 
-    def tell(self, data, me, ties, out):
+    def tell(self, data, me, edges, out):
         """Write the server's model. Returns how many numbers."""
         gather(me.theta, data.sent, out)
         return data.sent.shape[0]
@@ -342,15 +342,15 @@ class Usual:
         keep_personal(data, me.job.theta, me.theta)
         return write(data, me.job.theta, self.by_rows, out)
 
-    def collect(self, data, me, ties, letter):
+    def collect(self, data, me, edges, message):
         """Add an answer to the sum. Returns whether it is one."""
         q = data.sent.shape[0]
-        if letter.text.shape[0] != q + 1:
+        if message.text.shape[0] != q + 1:
             return False
-        axpy(letter.text[q], letter.text[:q], me.round.sum)
+        axpy(message.text[q], message.text[:q], me.round.sum)
         return True
 
-    def average(self, data, me, ties):
+    def average(self, data, me, edges):
         """The weighted mean of answers becomes the server's model."""
         for c in range(data.sent.shape[0]):
             me.theta[data.sent[c]] = me.round.sum[c] / me.round.weight[0]

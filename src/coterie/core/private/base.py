@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from ..letters import Vector, is_sound
+from ..arrays import VACANT
 from ..linear import copy_to
+from ..messages import Vector, is_sound
 from ..method import NamedTuple
 from ..methods.descent import MODEL, CoordinateDescent
-from ..world import VACANT
 from .final import anchors, own_models
 from .limits import check_private
 from .loss_report import loss_report_of
@@ -20,9 +20,9 @@ from .noise import KEY, SIZE
 FARTHEST = 1e100
 
 
-def public_curvature(world, row_norm):
+def public_curvature(arrays, row_norm):
     """Curvature of each agent's losses, from what everybody may know: how many rows, and a bound on their norm."""
-    return world.row_weight * np.diff(world.row_start) * world.loss.smoothness * row_norm * row_norm
+    return arrays.row_weight * np.diff(arrays.row_start) * arrays.loss.smoothness * row_norm * row_norm
 
 
 class PrivateMethod(NamedTuple):
@@ -51,29 +51,29 @@ class PrivateMethod(NamedTuple):
         return loss_report_of(self.terms)
 
     def fit_for(self, problem):
-        """Refuse a problem whose letters could not be private."""
+        """Refuse a problem whose messages could not be private."""
         check_private(self, problem)
 
 
 class PrivateBroadcast(PrivateMethod):
     """A private method that sends its model, as it is published, to all neighbours, and remembers theirs."""
 
-    letters = {MODEL: Vector()}
-    max_letters = broadcasts = 1
+    messages = {MODEL: Vector()}
+    max_messages = broadcasts = 1
     dice = KEY  # that noise is made from
     copies, exchanges = True, False
 
-    def scratch_size(self, world, p):
+    def scratch_size(self, arrays, p):
         """Numbers of scratch paper that a handler needs."""
         return 2 * p + SIZE
 
-    def _finish(self, world, own, tie):
+    def _finish(self, arrays, own, edge):
         """The models that agents keep to themselves."""
-        return own_models(world, anchors(world, np.asarray(tie.copy)), public_curvature(world, self.terms.row_norm))
+        return own_models(arrays, anchors(arrays, np.asarray(edge.copy)), public_curvature(arrays, self.terms.row_norm))
 
     open, greet = CoordinateDescent.open, CoordinateDescent.greet  # models are public here
 
-    def receive(self, data, me, ties, letter, outbox):
+    def receive(self, data, me, edges, message, outbox):
         """Remember the neighbour's model, if it is one."""
-        if letter.slot != VACANT and is_sound(letter.text, FARTHEST):
-            copy_to(letter.text, ties.copy[letter.slot])
+        if message.slot != VACANT and is_sound(message.text, FARTHEST):
+            copy_to(message.text, edges.copy[message.slot])

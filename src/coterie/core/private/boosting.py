@@ -31,15 +31,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..arrays import EVERYONE, data_of, importance, row, rows, send
 from ..compile import inline, kernel, noinline
 from ..linear import fill, total
 from ..method import method
 from ..methods.boosting import STEP, WHOLE, gradient_of, move, pull_of, stride, vertex
-from ..world import EVERYONE, data_of, importance, row, rows, send
 from .account import ACCOUNT, NOTHING, debit
 from .base import PrivateMethod
 from .final import best_of
-from .limits import check_private, check_private_world
+from .limits import check_private, check_private_arrays
 from .noise import KEY, SIZE, exponential_choice, open_stream
 from .terms import GRID
 
@@ -91,14 +91,14 @@ def clipped_votes(data, margins, clip, out):
 
 
 @noinline
-def score_all(data, me, ties, clip, pull, scores):
+def score_all(data, me, edges, clip, pull, scores):
     """The scores of all candidates, ``+e_1, ..., +e_p, -e_1, ..., -e_p``, in units of a_k share clip / GRID.
 
     What pulls me to my neighbours is left in ``pull``. Says whether my examples have any weight: if not, there are no
     scores, and ``pull`` is all there is.
     """
     p = pull.shape[0]
-    pull_of(data, me, ties, pull)
+    pull_of(data, me, edges, pull)
     for j in range(p):
         pull[j] = pull[j] if math.isfinite(pull[j]) else 0.0
     unit = importance(data, total(data.weight)) * data.row_weight * clip / GRID
@@ -115,7 +115,7 @@ def score_all(data, me, ties, clip, pull, scores):
 
 
 @noinline
-def drawn_vertex(terms, data, me, ties, release, dice, draft, pull):
+def drawn_vertex(terms, data, me, edges, release, dice, draft, pull):
     """The vertex of the ball to go to, as ``sign (j + 1)``, by the exponential mechanism; 0 for none.
 
     An agent without examples has nothing to hide: it goes where its neighbours pull it. The first ``2 p + SIZE``
@@ -124,7 +124,7 @@ def drawn_vertex(terms, data, me, ties, release, dice, draft, pull):
     p, whole = pull.shape[0], draft.view(np.int64)
     scores, stream = whole[: 2 * p], whole[2 * p : 2 * p + SIZE]
     fill(0, stream)
-    if not score_all(data, me, ties, terms.clip, pull, scores):
+    if not score_all(data, me, edges, terms.clip, pull, scores):
         return vertex(pull)
     open_stream(dice, stream)
     scale = int(math.ceil(terms.noise[release] * (2 * SENSITIVITY)))  # noqa: RUF046 - compiled, ceil gives a float
@@ -142,32 +142,32 @@ def in_ball(pairs, radius):
 
 
 @kernel
-def train(world, own, tie, steps, scratch):
+def train(arrays, own, edge, steps, scratch):
     """Frank-Wolfe on the block of each agent, with its examples in the clear and its neighbours as last heard."""
-    for k in range(world.address.shape[0]):
-        data, me = data_of(world, k), row(own, k)
-        ties = rows(tie, world.tie_start[k], world.tie_start[k + 1])
+    for k in range(arrays.address.shape[0]):
+        data, me = data_of(arrays, k), row(own, k)
+        edges = rows(edge, arrays.edge_start[k], arrays.edge_start[k + 1])
         for t in range(steps):
-            move(data, me, 0, vertex(gradient_of(data, me, ties, scratch)), 2.0 / (t + 2.0))
+            move(data, me, 0, vertex(gradient_of(data, me, edges, scratch)), 2.0 / (t + 2.0))
 
 
-def trained(inner, world, theta, tie, heed, steps):
+def trained(inner, arrays, theta, edge, heed, steps):
     """Models that agents train in the clear, with so much of the usual weight on their neighbours."""
-    own, _ = inner.start(world, theta)
-    scaled = world._replace(smooth=heed * world.smooth)
-    train(scaled, own, tie, steps, np.zeros(inner.scratch_size(world, theta.shape[1])))
+    own, _ = inner.start(arrays, theta)
+    scaled = arrays._replace(smooth=heed * arrays.smooth)
+    train(scaled, own, edge, steps, np.zeros(inner.scratch_size(arrays, theta.shape[1])))
     return own.theta
 
 
-def own_votes(inner, world, theta, tie):
+def own_votes(inner, arrays, theta, edge):
     """What each agent makes of its own data and of what it has heard, for its own use.
 
     How far to heed its neighbours, it finds out by cross-validation on its own examples.
     """
-    sizes = np.diff(world.row_start)
-    trials = [lambda seen, heed=heed: trained(inner, seen, theta, tie, heed, TRIAL) for heed in HEED]
-    choice = np.where(sizes < 2, 0, best_of(world, trials))  # too few to choose
-    models = np.stack([trained(inner, world, theta, tie, heed, STEPS) for heed in HEED])
+    sizes = np.diff(arrays.row_start)
+    trials = [lambda seen, heed=heed: trained(inner, seen, theta, edge, heed, TRIAL) for heed in HEED]
+    choice = np.where(sizes < 2, 0, best_of(arrays, trials))  # too few to choose
+    models = np.stack([trained(inner, arrays, theta, edge, heed, STEPS) for heed in HEED])
     return models[choice, np.arange(sizes.shape[0])]
 
 
@@ -176,45 +176,45 @@ class PrivateBoosting(PrivateMethod):
     """See :func:`coterie.Private`."""
 
     dice = KEY  # that the choice is made from
-    footprint = "ties"
+    footprint = "edges"
     synchronous = False
 
     def fit_for(self, problem):
-        """Refuse a problem whose letters could not be private, or that has no ball."""
+        """Refuse a problem whose messages could not be private, or that has no ball."""
         check_private(self, problem)
         self.method.fit_for(problem)
 
-    def scratch_size(self, world, p):
+    def scratch_size(self, arrays, p):
         """Numbers of scratch paper that a handler needs."""
-        return max(self.method.scratch_size(world, p), 3 * p + 3 + SIZE)
+        return max(self.method.scratch_size(arrays, p), 3 * p + 3 + SIZE)
 
-    def start(self, world, theta):
+    def start(self, arrays, theta):
         """State before the first letter: until a neighbour is heard, it is taken to agree."""
-        check_private_world(self, world)
+        check_private_arrays(self, arrays)
         n = theta.shape[0]
-        own, tie = self.method.start(world, theta)
-        return Own(*own, np.zeros((n, ACCOUNT))), tie
+        own, edge = self.method.start(arrays, theta)
+        return Own(*own, np.zeros((n, ACCOUNT))), edge
 
-    def _finish(self, world, own, tie):
+    def _finish(self, arrays, own, edge):
         """The models that agents keep to themselves."""
-        return own_votes(self.method, world, own.theta, tie)
+        return own_votes(self.method, arrays, own.theta, edge)
 
-    def wake(self, data, me, ties, chance, outbox):
+    def wake(self, data, me, edges, randomness, outbox):
         """One step on my own block, to a vertex drawn in private, and a word about it; nothing without a budget."""
         release = debit(me.account, self.terms.cost, self.terms.limit)
         if release == NOTHING:
             return
         p = me.theta.shape[0]
-        letter = outbox.scratch[p : p + 3]
-        step = stride(self.method, me.steps[0] if self.method.clock == 0 else chance.moment)
+        message = outbox.scratch[p : p + 3]
+        step = stride(self.method, me.steps[0] if self.method.clock == 0 else randomness.moment)
         pull, draft = outbox.scratch[:p], outbox.scratch[p + 3 :]
-        goal = drawn_vertex(self.terms, data, me, ties, release, chance.dice, draft, pull)
+        goal = drawn_vertex(self.terms, data, me, edges, release, randomness.dice, draft, pull)
         move(data, me, 0, goal, step)
         me.steps[0] += 1.0
-        letter[0], letter[1], letter[2] = me.steps[0], step, goal
-        send(outbox, EVERYONE, STEP, letter)
+        message[0], message[1], message[2] = me.steps[0], step, goal
+        send(outbox, EVERYONE, STEP, message)
 
-    def receive(self, data, me, ties, letter, outbox):
+    def receive(self, data, me, edges, message, outbox):
         """Follow the neighbour; ask for the whole model where a step was missed. One outside the ball is none."""
-        if letter.kind != WHOLE or in_ball(letter.text[1:], data.radius):
-            self.method.receive(data, me, ties, letter, outbox)
+        if message.kind != WHOLE or in_ball(message.text[1:], data.radius):
+            self.method.receive(data, me, edges, message, outbox)

@@ -21,13 +21,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..arrays import EVERYONE, importance, owners, send
 from ..linear import axpy, fill, total
 from ..method import method
-from ..methods.descent import MODEL, Tie, add_pull, descend
-from ..world import EVERYONE, importance, owners, send
+from ..methods.descent import MODEL, Edge, add_pull, descend
 from .account import ACCOUNT, NOTHING, debit
 from .base import PrivateBroadcast, public_curvature
-from .limits import check_private_world
+from .limits import check_private_arrays
 from .mechanism import noisy_gradient
 
 
@@ -45,17 +45,17 @@ class PrivateDescent(PrivateBroadcast):
     """See :func:`coterie.Private`."""
 
     publishes = True
-    footprint = "ties"
+    footprint = "edges"
 
-    def start(self, world, theta):
+    def start(self, arrays, theta):
         """State before the first letter: until a neighbour is heard, it is taken to agree."""
-        check_private_world(self, world)
+        check_private_arrays(self, arrays)
         n = theta.shape[0]
-        owner = owners(world.tie_start)
-        bends = public_curvature(world, self.terms.row_norm) + 2.0 * world.ridge
-        return Own(theta.copy(), np.zeros((n, ACCOUNT)), np.zeros((n, 1)), bends), Tie(theta[owner])
+        owner = owners(arrays.edge_start)
+        bends = public_curvature(arrays, self.terms.row_norm) + 2.0 * arrays.ridge
+        return Own(theta.copy(), np.zeros((n, ACCOUNT)), np.zeros((n, 1)), bends), Edge(theta[owner])
 
-    def wake(self, data, me, ties, chance, outbox):
+    def wake(self, data, me, edges, randomness, outbox):
         """One noisy step on my own block, then a broadcast; nothing once the budget is spent."""
         release = debit(me.account, self.terms.cost, self.terms.limit)
         if release == NOTHING:
@@ -68,8 +68,8 @@ class PrivateDescent(PrivateBroadcast):
         fill(0.0, gradient)
         if data.labels.shape[0] > 0:
             scale = a * data.row_weight
-            me.loss[0] = noisy_gradient(self.terms, data, theta, release, chance.dice, scale, draft, gradient)
-        add_pull(data, theta, ties, degree, gradient)  # after the noise, like the ridge: no data in them
+            me.loss[0] = noisy_gradient(self.terms, data, theta, release, randomness.dice, scale, draft, gradient)
+        add_pull(data, theta, edges, degree, gradient)  # after the noise, like the ridge: no data in them
         axpy(2.0 * a * data.ridge, theta, gradient)
         descend(data, degree, a, me.cache, gradient, theta)
         send(outbox, EVERYONE, MODEL, theta)

@@ -19,9 +19,9 @@ import numpy as np
 
 from ..._folds import split
 from .. import proximal
+from ..arrays import VACANT, AgentArrays, data_of, owners, row
 from ..compile import kernel
 from ..linear import SparseRows, frozen
-from ..world import VACANT, World, data_of, owners, row
 
 #: (length, weight) to choose from; weights as parts of the public bound on the curvature of the losses.
 CANDIDATES = ((0.0, 0.004), *((length, weight) for length in (1.0, 4.0) for weight in (0.04, 0.12, 0.4, 1.2)))
@@ -32,46 +32,46 @@ FOLDS = 5
 
 
 @kernel
-def solve_all(world, cache, weight, center, theta, scratch):
+def solve_all(arrays, cache, weight, center, theta, scratch):
     """``argmin f_i(theta) + weight_i/2 |theta - center_i|^2`` for all agents."""
-    for k in range(world.address.shape[0]):
-        row(cache, k).solver.minimise(data_of(world, k), 1.0, weight[k], center[k], theta[k], scratch)
+    for k in range(arrays.address.shape[0]):
+        row(cache, k).solver.minimise(data_of(arrays, k), 1.0, weight[k], center[k], theta[k], scratch)
 
 
 @kernel
-def losses_of(world, theta, out):
+def losses_of(arrays, theta, out):
     """Sum of the losses of each agent's examples."""
-    for k in range(world.address.shape[0]):
-        for r in range(world.row_start[k], world.row_start[k + 1]):
-            out[k] += world.loss.value(world.rows.dot(r, theta[k]), world.labels[r])
+    for k in range(arrays.address.shape[0]):
+        for r in range(arrays.row_start[k], arrays.row_start[k + 1]):
+            out[k] += arrays.loss.value(arrays.rows.dot(r, theta[k]), arrays.labels[r])
 
 
-def anchors(world: World, copies: np.ndarray) -> np.ndarray:
+def anchors(arrays: AgentArrays, copies: np.ndarray) -> np.ndarray:
     """The weighted mean of what each agent has heard from its neighbours; zeros for one that has none."""
-    n = world.address.shape[0]
-    weight = np.where(world.peer == VACANT, 0.0, world.weight)
-    owner = owners(world.tie_start)
+    n = arrays.address.shape[0]
+    weight = np.where(arrays.peer == VACANT, 0.0, arrays.weight)
+    owner = owners(arrays.edge_start)
     degree = np.bincount(owner, weights=weight, minlength=n)
     sums = np.zeros((n, copies.shape[1]))
     np.add.at(sums, owner, (weight / np.where(degree > 0, degree, 1.0)[owner])[:, None] * copies)
     return sums
 
 
-def own_models(world: World, anchor: np.ndarray, bend: np.ndarray) -> np.ndarray:
+def own_models(arrays: AgentArrays, anchor: np.ndarray, bend: np.ndarray) -> np.ndarray:
     """What each agent makes of its own data and of the anchor, for its own use."""
-    sizes = np.diff(world.row_start)
+    sizes = np.diff(arrays.row_start)
     trials = [lambda seen, c=c: _solved(seen, c[0] * anchor, c[1] * bend) for c in CANDIDATES]
-    choice = np.array(CANDIDATES)[best_of(world, trials)]
+    choice = np.array(CANDIDATES)[best_of(arrays, trials)]
     choice[sizes < 2] = UNTESTED
-    models = _solved(world, choice[:, :1] * anchor, choice[:, 1] * bend)
+    models = _solved(arrays, choice[:, :1] * anchor, choice[:, 1] * bend)
     models[sizes == 0] = anchor[sizes == 0]
     return models
 
 
-def best_of(world: World, trials: Sequence[Callable[[World], np.ndarray]]) -> np.ndarray:
+def best_of(arrays: AgentArrays, trials: Sequence[Callable[[AgentArrays], np.ndarray]]) -> np.ndarray:
     """For each agent, which of some ways to make models does best on examples that were left out."""
-    scores = np.zeros((len(trials), world.address.shape[0]))
-    for seen, held in folds(world):
+    scores = np.zeros((len(trials), arrays.address.shape[0]))
+    for seen, held in folds(arrays):
         for score, trial in zip(scores, trials, strict=True):
             theta = trial(seen)
             with np.errstate(all="ignore"):
@@ -80,41 +80,41 @@ def best_of(world: World, trials: Sequence[Callable[[World], np.ndarray]]) -> np
     return np.argmin(scores, axis=0)
 
 
-def folds(world: World) -> Iterator[tuple[World, World]]:
-    """Divide every agent's examples into parts: the world without one of them, and the world of that alone."""
-    sizes = np.diff(world.row_start)
+def folds(arrays: AgentArrays) -> Iterator[tuple[AgentArrays, AgentArrays]]:
+    """Divide every agent's examples into parts: the agents' arrays without one of them, and the agents' arrays of that alone."""
+    sizes = np.diff(arrays.row_start)
     # Rows may be sorted by label. An agent's parts do not depend on who else is in the world.
     shuffled = {m: np.random.default_rng(0).permutation(m) for m in np.unique(sizes).tolist()}
     rank = np.concatenate([np.zeros(0, np.int64), *(shuffled[m] for m in sizes.tolist())])
     for kept, held in split(rank % FOLDS):
-        yield only(world, kept), only(world, held)
+        yield only(arrays, kept), only(arrays, held)
 
 
-def _solved(world: World, center: np.ndarray, weight: np.ndarray) -> np.ndarray:
+def _solved(arrays: AgentArrays, center: np.ndarray, weight: np.ndarray) -> np.ndarray:
     n, p = center.shape
     theta = np.zeros((n, p))
     weight = np.where(weight > 0, weight, 1.0)
-    solve_all(world, proximal.prepare(world, p), weight, center, theta, np.zeros(proximal.scratch(world, p)))
+    solve_all(arrays, proximal.prepare(arrays, p), weight, center, theta, np.zeros(proximal.scratch(arrays, p)))
     return theta
 
 
-def only(world: World, keep: np.ndarray) -> World:
+def only(arrays: AgentArrays, keep: np.ndarray) -> AgentArrays:
     """The same agents with some of their examples, weighted so that they count for all."""
-    owner = owners(world.row_start)
-    before, sizes = np.diff(world.row_start), np.bincount(owner[keep], minlength=world.row_weight.shape[0])
+    owner = owners(arrays.row_start)
+    before, sizes = np.diff(arrays.row_start), np.bincount(owner[keep], minlength=arrays.row_weight.shape[0])
     rows: Any
-    if isinstance(world.rows, SparseRows):
-        count = np.diff(world.rows.start)
+    if isinstance(arrays.rows, SparseRows):
+        count = np.diff(arrays.rows.start)
         entries = np.repeat(keep, count)
-        first, last = world.rows.start[0], world.rows.start[-1]
+        first, last = arrays.rows.start[0], arrays.rows.start[-1]
         start = np.concatenate([[0], np.cumsum(count[keep])])
-        parts = (start, world.rows.column[first:last][entries], world.rows.values[first:last][entries])
+        parts = (start, arrays.rows.column[first:last][entries], arrays.rows.values[first:last][entries])
         rows = SparseRows(*map(frozen, parts))
     else:
-        rows = type(world.rows)(frozen(world.rows.values[keep]))
-    return world._replace(
+        rows = type(arrays.rows)(frozen(arrays.rows.values[keep]))
+    return arrays._replace(
         rows=rows,
-        labels=frozen(world.labels[keep]),
+        labels=frozen(arrays.labels[keep]),
         row_start=frozen(np.concatenate([[0], np.cumsum(sizes)])),
-        row_weight=frozen(world.row_weight * before / np.maximum(sizes, 1)),
+        row_weight=frozen(arrays.row_weight * before / np.maximum(sizes, 1)),
     )

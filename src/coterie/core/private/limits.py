@@ -16,17 +16,17 @@ def check_private(method: Any, problem: Any) -> None:
             f"{method!r}: the thresholds of {problem.base!r} were placed by everybody's data, and tell of them; give a "
             "public range, base=ct.Stumps(count, low=..., high=...)"
         )
-    check_private_world(method, problem)
+    check_private_arrays(method, problem)
 
 
-def check_private_world(method: Any, world: Any) -> None:
+def check_private_arrays(method: Any, arrays: Any) -> None:
     """The part of :func:`check_private` that every engine can ask for, and does when a run starts."""
-    loss = world.loss
+    loss = arrays.loss
     if loss.not_private is not None:
         raise MismatchError(f"{method!r} is not for {loss!r}: {loss.not_private}")
-    if world.outputs > 1:
+    if arrays.outputs > 1:
         raise MismatchError(
-            f"{method!r}: with outputs={world.outputs} every example counts {world.outputs} times, and the budget "
+            f"{method!r}: with outputs={arrays.outputs} every example counts {arrays.outputs} times, and the budget "
             "is for one; use one output"
         )
     if not np.isfinite(loss.smoothness):

@@ -3,7 +3,7 @@
 Floating-point noise leaks: which floats it can hit depends on what it is added to (Mironov, 2012). Here noise is whole
 numbers in units of a grid, and its probabilities are exactly those that a proof of privacy speaks of: nothing but
 fair bits, whole numbers and comparisons. The bits are the key stream of ChaCha20, so noise is as hard to guess as its
-key. A real peer takes the key from its operating system, see ``core.world.system_dice``; a simulation from a
+key. A real peer takes the key from its operating system, see ``core.arrays.system_dice``; a simulation from a
 seeded generator, and then whoever knows the seed knows the noise.
 
 The samplers take a random time that depends on what they draw. Whoever can time a single draw learns something of it.
@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 
 from ...errors import ParameterError
+from ..arrays import system_dice
 from ..compile import inline, kernel, noinline
-from ..world import system_dice
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 Ints = np.ndarray[Any, np.dtype[np.int64]]

@@ -36,21 +36,21 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..._laplace import logistic_mode
+from ..arrays import VACANT, choose, send
 from ..compile import inline
-from ..letters import Vector, is_sound
 from ..linear import axpy, copy_to, fill, matrix_of
 from ..losses import GAUSSIAN
+from ..messages import Vector, is_sound
 from ..method import method
-from ..methods.pooling import FARTHEST, FLOW, Population, Tie, ask, estimates, exchange
-from ..world import VACANT, choose, send
+from ..methods.pooling import FARTHEST, FLOW, Edge, Population, ask, estimates, exchange
 from .account import ACCOUNT, NOTHING, debit
 from .base import PrivateMethod
-from .limits import check_private_world
+from .limits import check_private_arrays
 from .mechanism import noisy_gradient
 from .noise import KEY, LAPLACE, SIZE
 from .terms import GRID, width_of
 
-#: Kinds of letters: my release, so that it is on record as it was sent; a flow and an estimate, to answer; the answer.
+#: Kinds of messages: my release, so that it is on record as it was sent; a flow and an estimate, to answer; the answer.
 RELEASE, ASK, ANSWER = 0, 1, 2
 #: Priors of the final step: how much longer models are than they look, and how much their variances are to be scaled.
 LENGTHS, SPREADS = (1.0, 2.0), (0.25, 1.0, 4.0, 16.0)
@@ -111,8 +111,8 @@ def publish(me, average):
 class PrivatePooling(PrivateMethod):
     """See :func:`coterie.Private`."""
 
-    letters = {RELEASE: Vector(), ASK: FLOW, ANSWER: FLOW}
-    max_letters = 3
+    messages = {RELEASE: Vector(), ASK: FLOW, ANSWER: FLOW}
+    max_messages = 3
     broadcasts = 1
     exchanges, footprint = True, "partner"
     dice = 1 + KEY  # to choose the neighbour, and the key that noise is made from
@@ -120,40 +120,42 @@ class PrivatePooling(PrivateMethod):
     wakes_per_agent = None  # any number: only the first says something new
 
     def fit_for(self, problem):
-        """Refuse a problem that this method cannot solve, or whose letters could not be private."""
+        """Refuse a problem that this method cannot solve, or whose messages could not be private."""
         self.method.fit_for(problem)
         PrivateMethod.fit_for(self, problem)
 
-    def scratch_size(self, world, p):
+    def scratch_size(self, arrays, p):
         """Numbers of scratch paper that a handler needs."""
         return max(4 * p + 6, 2 * p + SIZE)
 
-    def start(self, world, theta):
+    def start(self, arrays, theta):
         """State before the first letter: nothing has flowed."""
-        check_private_world(self, world)
+        check_private_arrays(self, arrays)
         (n, p), terms = theta.shape, self.terms
-        sizes = np.maximum(np.diff(world.row_start), 1)
-        step = 1.0 / (world.loss.smoothness * terms.row_norm**2)
+        sizes = np.maximum(np.diff(arrays.row_start), 1)
+        step = 1.0 / (arrays.loss.smoothness * terms.row_norm**2)
         z = width_of(terms, 0, 1.0, 2 * GRID) / (2 * GRID) * (math.sqrt(2.0) if terms.mechanism == LAPLACE else 1.0)
         noise = np.square(2.0 * terms.clip * z * step / sizes)
         weight = 1.0 / (noise + np.square(terms.clip * step) / (p * sizes))
         released, said, shared, account = (np.zeros((n, size)) for size in (p, 1, 2 * p + 3, ACCOUNT))
         own = Own(theta.copy(), released, said, shared, account, Public(np.full(n, step), noise, weight))
-        return own, Tie(np.zeros((world.peer.shape[0], 2 * p + 3)))
+        return own, Edge(np.zeros((arrays.peer.shape[0], 2 * p + 3)))
 
-    def greet(self, data, me, ties, outbox):
+    def greet(self, data, me, edges, outbox):
         """Nothing is known yet that a neighbour would need."""
 
-    def wake(self, data, me, ties, chance, outbox):
+    def wake(self, data, me, edges, randomness, outbox):
         """The release, if it was not made yet; then an exchange with a neighbour."""
-        slot = choose(data, chance)
+        slot = choose(data, randomness)
         release = debit(me.account, self.terms.cost, self.terms.limit)
         if release != NOTHING and data.labels.shape[0] > 0:
             p = me.theta.shape[0]
             gradient, scale = outbox.scratch[:p], 1.0 / data.labels.shape[0]
             fill(0.0, me.released)
             fill(0.0, gradient)
-            noisy_gradient(self.terms, data, me.released, release, chance.dice[1:], scale, outbox.scratch[p:], gradient)
+            noisy_gradient(
+                self.terms, data, me.released, release, randomness.dice[1:], scale, outbox.scratch[p:], gradient
+            )
             axpy(-me.cache.step, gradient, me.released)
             copy_to(me.released, me.theta)
             me.said[0] = 1.0
@@ -161,42 +163,42 @@ class PrivatePooling(PrivateMethod):
                 send(outbox, data.peer[slot], RELEASE, me.released)
         share(me)
         if slot != VACANT:
-            ask(data, me, ties, slot, ASK, outbox)
+            ask(data, me, edges, slot, ASK, outbox)
 
-    def receive(self, data, me, ties, letter, outbox):
+    def receive(self, data, me, edges, message, outbox):
         """Take over the flow; meet half-way and say so, if asked to. What was released is in the average, too."""
-        if letter.slot == VACANT or letter.kind == RELEASE or not is_sound(letter.text, FARTHEST):
+        if message.slot == VACANT or message.kind == RELEASE or not is_sound(message.text, FARTHEST):
             return
         share(me)
-        publish(me, exchange(data, me, ties, letter, letter.kind == ASK, ANSWER, outbox))
+        publish(me, exchange(data, me, edges, message, message.kind == ASK, ANSWER, outbox))
 
-    def population(self, world, own, tie):
+    def population(self, arrays, own, edge):
         """What each agent takes for the population, in units of what is released: u and U."""
         n, p = own.theta.shape
-        average = estimates(world, own.shared, tie.flow)
+        average = estimates(arrays, own.shared, edge.flow)
         with np.errstate(all="ignore"):
             part = average / np.where(average[:, -1:] > 0, average[:, -1:], np.nan)
         mean = part[:, :p]
         variance = np.maximum(part[:, p : 2 * p] - mean**2 - part[:, 2 * p, None], 0.0)
         return Population(mean, variance, np.full(n, np.nan))
 
-    def _finish(self, world, own, tie):
+    def _finish(self, arrays, own, edge):
         """The models that agents keep to themselves."""
         n, p = own.theta.shape
-        known = self.population(world, own, tie)
-        average = estimates(world, own.shared, tie.flow)
+        known = self.population(arrays, own, edge)
+        average = estimates(arrays, own.shared, edge.flow)
         models = np.empty((n, p))
         for i in range(n):
-            first, last = world.row_start[i], world.row_start[i + 1]
-            X, y = np.asarray(matrix_of(world.rows.take(first, last), p), float), world.labels[first:last]
+            first, last = arrays.row_start[i], arrays.row_start[i + 1]
+            X, y = np.asarray(matrix_of(arrays.rows.take(first, last), p), float), arrays.labels[first:last]
             u, spread = np.zeros(p), None
-            if np.any(world.peer[world.tie_start[i] : world.tie_start[i + 1]] != VACANT) and average[i, -1] > 0:
+            if np.any(arrays.peer[arrays.edge_start[i] : arrays.edge_start[i + 1]] != VACANT) and average[i, -1] > 0:
                 # The mean of so many releases has noise, too: it is shortened as James and Stein would.
-                error = average[i, 2 * p + 1] / (average[i, -1] ** 2 * world.n_agents)
+                error = average[i, 2 * p + 1] / (average[i, -1] ** 2 * arrays.n_agents)
                 square = float(np.sum(known.mean[i] ** 2))
                 kept = max(0.0, 1.0 - p * error / square) if square > 0 else 0.0
                 u, spread = kept * known.mean[i], known.variance[i] + kept * error
-            models[i] = own_posterior(world.loss, X, y, u, spread, self.terms.row_norm)
+            models[i] = own_posterior(arrays.loss, X, y, u, spread, self.terms.row_norm)
         return models
 
 

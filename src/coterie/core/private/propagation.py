@@ -15,7 +15,7 @@ reliable, by more than the confidence c_i in a_i says.
 paper                          here
 =============================  =====================================================
 Theta_i^i                      ``me.theta``
-Theta_i^k                      ``ties.copy[slot]`` with ``data.peer[slot] == k``
+Theta_i^k                      ``edges.copy[slot]`` with ``data.peer[slot] == k``
 theta_i^sol                    ``me.released``
 c_i                            ``importance(data, degree) * me.cache.reliability``
 =============================  =====================================================
@@ -27,14 +27,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..arrays import EVERYONE, importance, owners, send
 from ..compile import inline
 from ..linear import axpy, copy_to, fill, total
 from ..method import method
-from ..methods.descent import MODEL, Tie
-from ..world import EVERYONE, importance, owners, send
+from ..methods.descent import MODEL, Edge
 from .account import ACCOUNT, NOTHING, debit
 from .base import PrivateBroadcast, public_curvature
-from .limits import check_private_world
+from .limits import check_private_arrays
 from .mechanism import noisy_gradient
 from .noise import LAPLACE
 from .terms import GRID, width_of
@@ -59,7 +59,7 @@ class Own(NamedTuple):
 
 
 @inline
-def smooth(data, me, ties):
+def smooth(data, me, edges):
     """The minimiser over my own block of the models' smoothness and their distance to the released one, MP (3)."""
     degree = total(data.weight)
     own = importance(data, degree) * me.cache.reliability if me.said[0] > 0.0 else 0.0
@@ -68,7 +68,7 @@ def smooth(data, me, ties):
         for c in range(me.theta.shape[0]):
             me.theta[c] = own / whole * me.released[c]
         for k in range(data.peer.shape[0]):
-            axpy(2.0 * data.smooth * data.weight[k] / whole, ties.copy[k], me.theta)
+            axpy(2.0 * data.smooth * data.weight[k] / whole, edges.copy[k], me.theta)
 
 
 @method
@@ -76,37 +76,37 @@ class PrivatePropagation(PrivateBroadcast):
     """See :func:`coterie.Private`."""
 
     publishes = True
-    footprint = "ties"
+    footprint = "edges"
 
     wakes_per_agent = None  # any number: only the first says something new
 
-    def start(self, world, theta):
+    def start(self, arrays, theta):
         """State before the first letter: until a neighbour is heard, it is taken to agree."""
-        check_private_world(self, world)
+        check_private_arrays(self, arrays)
         n, terms = theta.shape[0], self.terms
-        owner = owners(world.tie_start)
-        sizes = np.diff(world.row_start)
+        owner = owners(arrays.edge_start)
+        sizes = np.diff(arrays.row_start)
         most = terms.max_rows if terms.max_rows else max(1, int(sizes.max(initial=1)))
         # p coordinates of noise, of variance (2 C z)^2, against m gradients of norm C.
         z = width_of(terms, 0, 1.0 - terms.loss_fraction, 2 * GRID) / (2 * GRID)
         noise = 4.0 * theta.shape[1] * z * z * (2.0 if terms.mechanism == LAPLACE else 1.0)
         size = np.minimum(sizes, most)
         reliability = size * (most + noise) / (most * (size + noise))
-        public = Public(public_curvature(world, terms.row_norm), reliability)
+        public = Public(public_curvature(arrays, terms.row_norm), reliability)
         said, account, loss = np.zeros((n, 1)), np.zeros((n, ACCOUNT)), np.zeros((n, 1))
-        return Own(theta.copy(), theta.copy(), said, account, loss, public), Tie(theta[owner])
+        return Own(theta.copy(), theta.copy(), said, account, loss, public), Edge(theta[owner])
 
-    def wake(self, data, me, ties, chance, outbox):
+    def wake(self, data, me, edges, randomness, outbox):
         """The release, if it was not made yet; else the best model for those of my neighbours. Then a broadcast."""
         release = debit(me.account, self.terms.cost, self.terms.limit)
         if release != NOTHING and data.labels.shape[0] > 0:
             gradient, draft = outbox.scratch[: me.theta.shape[0]], outbox.scratch[me.theta.shape[0] :]
             fill(0.0, gradient)
             scale = data.row_weight
-            me.loss[0] = noisy_gradient(self.terms, data, me.released, release, chance.dice, scale, draft, gradient)
+            me.loss[0] = noisy_gradient(self.terms, data, me.released, release, randomness.dice, scale, draft, gradient)
             axpy(-1.0 / me.cache.curvature, gradient, me.released)
             copy_to(me.released, me.theta)
             me.said[0] = 1.0
         else:
-            smooth(data, me, ties)
+            smooth(data, me, edges)
         send(outbox, EVERYONE, MODEL, me.theta)

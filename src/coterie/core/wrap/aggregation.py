@@ -26,12 +26,12 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 from ..._checks import integer, positive, within
+from ..arrays import VACANT
 from ..compile import inline, noinline
 from ..linear import copy_to, fill
 from ..method import NamedTuple, complete
 from ..rules import made_by
 from ..trimming import sort, trimmed_count
-from ..world import VACANT
 
 
 class Aggregation(ABC):
@@ -45,7 +45,7 @@ class Aggregation(ABC):
         """How many numbers of scratch paper that takes, with so many neighbours at most."""
         return 0
 
-    #: Whether that grows with the neighbours: then it does not go with ties that are learned.
+    #: Whether that grows with the neighbours: then it does not go with edges that are learned.
     by_neighbours = False
 
 
@@ -56,7 +56,7 @@ def aggregation(cls):
 
 @inline
 def before(weight, said, c, a, b):
-    """Does the value of tie a come before that of tie b? By size, then by weight: names do not matter."""
+    """Does the value of edge a come before that of edge b? By size, then by weight: names do not matter."""
     x, y = said[a, c], said[b, c]
     if x != y:
         return x < y
@@ -65,7 +65,7 @@ def before(weight, said, c, a, b):
 
 @inline
 def extreme(peer, weight, said, c, count, last):
-    """The tie with the ``count``-th smallest value, or the ``count``-th largest if ``last``."""
+    """The edge with the ``count``-th smallest value, or the ``count``-th largest if ``last``."""
     found = VACANT
     for _ in range(count):
         best = VACANT
@@ -154,7 +154,7 @@ class TrimmedMean(NamedTuple):
     Examples
     --------
     >>> import coterie as ct
-    >>> ct.Robust("cd", ct.TrimmedMean(0.2))
+    >>> ct.Robust("cd", ct.robust.TrimmedMean(0.2))
     Robust(CoordinateDescent(), TrimmedMean(fraction=0.2))
     """
 
@@ -176,7 +176,7 @@ class Median(NamedTuple):
     >>> import coterie as ct
     >>> models, sure = [[0.9], [1.0], [1.1], [1.2], [1000.0]], [0.1, 0.1, 0.1, 0.1, 1e6]
     >>> problem = ct.Problem.propagation(models, ct.graphs.complete(5), alpha=0.9, confidence=sure)
-    >>> ct.simulate(problem, ct.Robust("cd", ct.Median()), wakes=2000, seed=0).theta[:4].max().round(1)
+    >>> ct.simulate(problem, ct.Robust("cd", ct.robust.Median()), wakes=2000, seed=0).theta[:4].max().round(1)
     np.float64(1.1)
     """
 
@@ -204,7 +204,7 @@ class Krum(NamedTuple):
     Examples
     --------
     >>> import coterie as ct
-    >>> ct.Robust("cd", ct.Krum(liars=1, keep=3))
+    >>> ct.Robust("cd", ct.robust.Krum(liars=1, keep=3))
     Robust(CoordinateDescent(), Krum(liars=1, keep=3))
     """
 
@@ -261,7 +261,7 @@ class Clipping(NamedTuple):
     Examples
     --------
     >>> import coterie as ct
-    >>> ct.Robust("cd", ct.Clipping(0.5))
+    >>> ct.Robust("cd", ct.robust.Clipping(0.5))
     Robust(CoordinateDescent(), Clipping(radius=0.5))
     """
 
@@ -295,7 +295,7 @@ class GeometricMedian(NamedTuple):
     Examples
     --------
     >>> import coterie as ct
-    >>> ct.Robust("cd", ct.GeometricMedian())
+    >>> ct.Robust("cd", ct.robust.GeometricMedian())
     Robust(CoordinateDescent(), GeometricMedian(steps=32))
     """
 
@@ -361,7 +361,7 @@ class Consensus(NamedTuple):
     Examples
     --------
     >>> import coterie as ct
-    >>> ct.Robust(ct.Compressed("cd", ct.TopK(0.5)), ct.Consensus(0.4)).rule
+    >>> ct.Robust(ct.compression.Compressed("cd", ct.compression.TopK(0.5)), ct.robust.Consensus(0.4)).rule
     Consensus(gamma=0.4)
     """
 

@@ -1,6 +1,6 @@
 """Agents that do not send what the method says: ``Attacked(method, agents, lie)``.
 
-They follow the method, and change their letters as they are sent. All lies are of one form: from its own model theta,
+They follow the method, and change their messages as they are sent. All lies are of one form: from its own model theta,
 and from mean m and standard deviation s of the models that its honest neighbours have sent it, coordinate by
 coordinate, a liar makes
 
@@ -18,7 +18,7 @@ lie                     numbers, and where it is from
 ======================  =========================================================================================
 
 The last two are what colluding liars say: they know each other, look at honest neighbours alone, and where these are
-the same, say the same. Who flips labels lies with its data, not its letters: :func:`coterie.flip_labels`.
+the same, say the same. Who flips labels lies with its data, not its messages: :func:`coterie.robust.flip_labels`.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ import numpy as np
 
 from ..._checks import integer, named, within
 from ...errors import MismatchError, ParameterError
+from ..arrays import TAIL, VACANT
 from ..compile import inline, noinline
-from ..letters import Vector, is_numbers
+from ..messages import Vector, is_numbers
 from ..method import NamedTuple, method
 from ..methods import resolve_method
 from ..private.noise import KEY, SIZE, discrete_gaussian, open_stream
 from ..rules import checked, made_by, rule
-from ..world import TAIL, VACANT
 from . import parts
 from .parts import WITHOUT_SERVER, has_inside, heard_number, refuse_server
 from .robust import Robust
@@ -52,7 +52,7 @@ _finite = partial(within, low=-math.inf, high=math.inf, ends="()")
 
 @checked(own=_finite, mean=_finite, spread=_finite, noise=_finite, shift=_finite)
 @rule
-class Lie(NamedTuple):
+class Attack(NamedTuple):
     """What a liar sends: ``own theta + mean m + spread s + noise N(0, 1) + shift``, coordinate by coordinate.
 
     Parameters
@@ -69,8 +69,8 @@ class Lie(NamedTuple):
     Examples
     --------
     >>> import coterie as ct
-    >>> ct.Lie(own=-3.0)
-    Lie(own=-3.0, mean=0.0, spread=0.0, noise=0.0, shift=0.0)
+    >>> ct.robust.Attack(own=-3.0)
+    Attack(own=-3.0, mean=0.0, spread=0.0, noise=0.0, shift=0.0)
     """
 
     own: float = 0.0
@@ -104,13 +104,13 @@ class Gaussian(NamedTuple):
 
 
 #: Lies by name.
-LIES = {
-    "sign-flip": Lie(own=-1.0),
-    "scaled": Lie(own=10.0),
-    "noise": Lie(own=1.0, noise=1.0),
-    "constant": Lie(shift=1.0),
-    "little": Lie(mean=1.0, spread=-1.5),
-    "inner-product": Lie(mean=-0.5),
+ATTACKS = {
+    "sign-flip": Attack(own=-1.0),
+    "scaled": Attack(own=10.0),
+    "noise": Attack(own=1.0, noise=1.0),
+    "constant": Attack(shift=1.0),
+    "little": Attack(mean=1.0, spread=-1.5),
+    "inner-product": Attack(mean=-0.5),
 }
 
 
@@ -132,26 +132,26 @@ def among(agents, address):
 
 
 @noinline
-def known_to(agents, data, ties, c):
+def known_to(agents, data, edges, c):
     """Mean and standard deviation of number c, over what honest neighbours have sent; without any, zeros."""
     count, mean, square = 0, 0.0, 0.0
     for k in range(data.peer.shape[0]):
         if data.peer[k] != VACANT and not among(agents, data.peer[k]):
             count += 1
-            mean += heard_number(ties, k, c)
+            mean += heard_number(edges, k, c)
     if count == 0:
         return 0.0, 0.0
     mean /= count
     for k in range(data.peer.shape[0]):
         if data.peer[k] != VACANT and not among(agents, data.peer[k]):
-            far = heard_number(ties, k, c) - mean
+            far = heard_number(edges, k, c) - mean
             square += far * far
     return mean, math.sqrt(square / count)
 
 
 @noinline
-def falsify(self, data, me, ties, outbox, first):
-    """What a liar sends in place of the letters from ``first`` on."""
+def falsify(self, data, me, edges, outbox, first):
+    """What a liar sends in place of the messages from ``first`` on."""
     lie = self.lie
     looks = lie.mean != 0.0 or lie.spread != 0.0
     for h in range(first, outbox.cursor[TAIL]):
@@ -161,7 +161,7 @@ def falsify(self, data, me, ties, outbox, first):
         for c in range(outbox.length[h]):
             value = lie.own * text[c] + lie.shift
             if looks:
-                mean, spread = known_to(self.agents, data, ties, c)
+                mean, spread = known_to(self.agents, data, edges, c)
                 value += lie.mean * mean + lie.spread * spread
             text[c] = value + lie.noise * self.source.draw(me.stream)
 
@@ -169,32 +169,32 @@ def falsify(self, data, me, ties, outbox, first):
 def _liars(method, agents, lie="sign-flip"):
     """What an attacked method is made of; refuse one of which nobody can say what a lie would be."""
     method = resolve_method(method)
-    lie = named("lie", lie, LIES, ", or pass a ct.Lie(...)")
-    if not isinstance(lie, Lie):
-        raise ParameterError(f"lie={lie!r} must be one of {', '.join(LIES)}, or a ct.Lie(...)")
+    lie = named("lie", lie, ATTACKS, ", or pass a ct.robust.Attack(...)")
+    if not isinstance(lie, Attack):
+        raise ParameterError(f"lie={lie!r} must be one of {', '.join(ATTACKS)}, or a ct.robust.Attack(...)")
     if isinstance(agents, str) or not isinstance(agents, Iterable):
         raise ParameterError(f"agents={agents!r} must be a list of agents' numbers, from 0 on")
     numbers = np.unique(np.array([integer("agents", k, least=0) for k in agents], np.int64))
     if len(method.inspection.liars):
         raise ParameterError(f"{method!r} has liars already: pass all of them at once")
-    if method.privacy.plan is not None or method.ties.spare:
+    if method.privacy.plan is not None or method.edges.spare:
         raise MismatchError(f"{method!r} is private, or learns its graph: there are no liars among such agents here")
     refuse_server(
         method,
-        "and its letters differ by kind, models down and answers with their weight up, so there is no saying what "
+        "and its messages differ by kind, models down and answers with their weight up, so there is no saying what "
         "a lie would be",
-        f"ct.flip_labels(data, agents) for clients that lie with their data, or {WITHOUT_SERVER}",
+        f"ct.robust.flip_labels(data, agents) for clients that lie with their data, or {WITHOUT_SERVER}",
     )
-    models = sum(1 << kind for kind, letter in method.letters.items() if isinstance(letter, Vector))
-    if not all(isinstance(letter, Vector) or is_numbers(letter) for letter in method.letters.values()):
+    models = sum(1 << kind for kind, message in method.messages.items() if isinstance(message, Vector))
+    if not all(isinstance(message, Vector) or is_numbers(message) for message in method.messages.values()):
         instead = (
-            "let those lie whose letters are compressed, ct.Compressed(ct.Attacked(...))"
+            "let those lie whose messages are compressed, ct.compression.Compressed(ct.robust.Attacked(...))"
             if has_inside(method, "how")
-            else "use one whose letters are models, such as ct.CoordinateDescent() or ct.DPSGD(...), or lie with "
-            "data, ct.flip_labels(data, agents)"
+            else "use one whose messages are models, such as ct.CoordinateDescent() or ct.gossip.DPSGD(...), or lie with "
+            "data, ct.robust.flip_labels(data, agents)"
         )
         raise MismatchError(f"{method!r} sends more than models, and there is no saying what a lie would be: {instead}")
-    if lie.looks and not (method.ties.copies or isinstance(method, Robust)):
+    if lie.looks and not (method.edges.copies or isinstance(method, Robust)):
         raise MismatchError(f"{method!r} keeps no models of neighbours, which {lie!r} looks at")
     return method, numbers, lie, int(method.traffic.dice), Gaussian() if lie.noise else Silence(), models
 
@@ -202,7 +202,7 @@ def _liars(method, agents, lie="sign-flip"):
 @made_by(_liars, lambda self: (self.method, self.agents.tolist(), self.lie))
 @method
 class Attacked(NamedTuple):
-    """A method some of whose agents lie: they follow it, and change the models in their letters as they are sent.
+    """A method some of whose agents lie: they follow it, and change the models in their messages as they are sent.
 
     Who lied is in ``run.method.liars`` and in ``run.notes``; ``run.honest`` tells who did not, and the trace has a
     column ``honest_loss``, the mean of their own losses. What is random is drawn from the dice of a run, as all else.
@@ -210,7 +210,7 @@ class Attacked(NamedTuple):
     Parameters
     ----------
     method : rule or str
-        One whose letters are models; with a defence around it or in it, as the liars see the letters of others all the
+        One whose messages are models; with a defence around it or in it, as the liars see the messages of others all the
         same. Compression goes around it.
     agents : list of int
         The liars' numbers.
@@ -224,8 +224,8 @@ class Attacked(NamedTuple):
     >>> import coterie as ct
     >>> models = 1.0 + 0.1 * np.random.default_rng(0).normal(size=(9, 3))
     >>> problem = ct.Problem.propagation(models, ct.graphs.complete(9), alpha=0.99)
-    >>> for method in (ct.CoordinateDescent(), ct.Robust("cd", ct.Median())):
-    ...     run = ct.simulate(problem, ct.Attacked(method, [3, 7], ct.Lie(own=-5.0)), wakes=2000, seed=0)
+    >>> for method in (ct.CoordinateDescent(), ct.Robust("cd", ct.robust.Median())):
+    ...     run = ct.simulate(problem, ct.robust.Attacked(method, [3, 7], ct.robust.Attack(own=-5.0)), wakes=2000, seed=0)
     ...     print(abs(run.theta - models)[run.honest].max().round(1))
     1.1
     0.2
@@ -235,10 +235,10 @@ class Attacked(NamedTuple):
 
     method: Any
     agents: np.ndarray
-    lie: Any = LIES["sign-flip"]
+    lie: Any = ATTACKS["sign-flip"]
     inner_dice: int = 0
     source: Any = Silence()  # of noise
-    models: int = 1  # which kinds of letters are models, a bit for each
+    models: int = 1  # which kinds of messages are models, a bit for each
 
     open = None  # under a learned graph nobody knows who is a neighbour of liars
     synchronous = property(parts.has_rounds)
@@ -256,7 +256,7 @@ class Attacked(NamedTuple):
 
     @property
     def publishes(self):
-        """Whether letters may be stored once: not if a first one says what was never heard."""
+        """Whether messages may be stored once: not if a first one says what was never heard."""
         return self.method.traffic.publishes and not self.lie.looks
 
     @property
@@ -270,26 +270,26 @@ class Attacked(NamedTuple):
             raise MismatchError(f"agent {self.agents[-1]} is to lie: the agents are 0 to {problem.n - 1}")
         self.method.fit_for(problem)
 
-    def start(self, world, theta):
+    def start(self, arrays, theta):
         """State before the first letter: the method's, and who lies."""
-        own, tie = self.method.start(world, theta)
-        return Own(own, np.isin(world.address, self.agents), np.zeros((theta.shape[0], SIZE), np.int64)), tie
+        own, edge = self.method.start(arrays, theta)
+        return Own(own, np.isin(arrays.address, self.agents), np.zeros((theta.shape[0], SIZE), np.int64)), edge
 
-    def edit(self, data, me, ties, dice, outbox, first):
+    def edit(self, data, me, edges, dice, outbox, first):
         """What liars send is false."""
         if me.lies:
             if self.lie.noise != 0.0 and dice.shape[0] > 0:
                 open_stream(dice, me.stream)
-            falsify(self, data, me, ties, outbox, first)
+            falsify(self, data, me, edges, outbox, first)
 
-    def greet(self, data, me, ties, outbox):
+    def greet(self, data, me, edges, outbox):
         """The initial swap: liars lie from the beginning."""
         first = outbox.cursor[TAIL]
-        self.method.greet(data, me.model, ties, outbox)
-        self.edit(data, me, ties, outbox.scratch[:0], outbox, first)
+        self.method.greet(data, me.model, edges, outbox)
+        self.edit(data, me, edges, outbox.scratch[:0], outbox, first)
 
-    def receive(self, data, me, ties, letter, outbox):
-        """What the method does with a letter; what liars answer is false."""
+    def receive(self, data, me, edges, message, outbox):
+        """What the method does with a message; what liars answer is false."""
         first = outbox.cursor[TAIL]
-        self.method.receive(data, me.model, ties, letter, outbox)
-        self.edit(data, me, ties, outbox.scratch[:0], outbox, first)
+        self.method.receive(data, me.model, edges, message, outbox)
+        self.edit(data, me, edges, outbox.scratch[:0], outbox, first)

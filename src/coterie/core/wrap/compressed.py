@@ -1,22 +1,22 @@
-"""A method whose letters are short: ``Compressed(method, how)``.
+"""A method whose messages are short: ``Compressed(method, how)``.
 
 Neighbours keep a reconstruction xhat_i of what agent i has said, and agent i keeps it, too. In place of its model
 theta_i it sends what a compression C leaves of the difference, and all add it up:
 
     q_i = C(theta_i - xhat_i),    xhat_i <- xhat_i + q_i      (CHOCO: Koloskova, Stich, Jaggi (2019), Algorithm 2).
 
-What a letter leaves out is in the next difference: this is error feedback (Stich, Cordonnier, Jaggi, 2018), with the
+What a message leaves out is in the next difference: this is error feedback (Stich, Cordonnier, Jaggi, 2018), with the
 memory ``theta_i - xhat_i``. The method reads xhat_j where it would read theta_j; when models come to rest, these are
 the same, and so are the fixed points.
 
-Sums of differences are right as long as no letter is lost, doubled, or overtakes the one that a sum begins with. Where
-letters are, an agent sends its whole reconstruction with every so many letters (``whole_every``).
+Sums of differences are right as long as no message is lost, doubled, or overtakes the one that a sum begins with. Where
+messages are, an agent sends its whole reconstruction with every so many messages (``whole_every``).
 
 =============================  =====================================================
 paper                          here
 =============================  =====================================================
 xhat_i, at i                   ``me.sent``
-xhat_j, at i                   ``ties.copy[k]`` with ``data.peer[k] == j``
+xhat_j, at i                   ``edges.copy[k]`` with ``data.peer[k] == j``
 Q                              ``how.compress``, and ``how.restore`` of it
 =============================  =====================================================
 """
@@ -29,18 +29,18 @@ import numpy as np
 
 from ..._checks import integer
 from ...errors import MismatchError, ParameterError
+from ..arrays import EVERYONE, REFUSED, TAIL, VACANT, Message
 from ..compile import noinline
-from ..letters import Vector, is_numbers
 from ..linear import axpy, copy_to
+from ..messages import Vector, is_numbers
 from ..method import NamedTuple, method
 from ..methods import resolve_method
 from ..rules import made_by
-from ..world import EVERYONE, REFUSED, TAIL, VACANT, Letter
 from . import parts
 from .compression import Compression
 from .parts import WITHOUT_SERVER, refuse_server
 
-#: Kinds of letters: a whole model, and what has changed of it.
+#: Kinds of messages: a whole model, and what has changed of it.
 WHOLE, CHANGE = 0, 1
 
 
@@ -49,14 +49,14 @@ class Own(NamedTuple):
 
     model: Any  # the method's own
     sent: np.ndarray  # (n, q) the sum of what was sent: what neighbours take the model for, personal parts left out
-    since: np.ndarray  # (n, 1) letters since the last whole one
+    since: np.ndarray  # (n, 1) messages since the last whole one
 
     theta = parts.theta
 
 
 @noinline
 def shorten(self, me, dice, outbox, first):
-    """In letters from ``first`` on, put what has changed in place of the model."""
+    """In messages from ``first`` on, put what has changed in place of the model."""
     for h in range(first, outbox.cursor[TAIL]):
         if outbox.kind[h] != WHOLE:  # a count, or the like: as it is
             outbox.kind[h] += 1
@@ -82,27 +82,29 @@ def shorten(self, me, dice, outbox, first):
 
 
 def _one_sum(method, how, whole_every=0):
-    """What a compressed method is made of; refuse one whose letters are in no one sum."""
+    """What a compressed method is made of; refuse one whose messages are in no one sum."""
     method = resolve_method(method)
     if isinstance(method, Compressed):
         raise ParameterError(f"{method!r} is compressed already")
     if not isinstance(how, Compression):
-        raise ParameterError(f"how={how!r} must be a compression, such as ct.TopK(0.1) or ct.Quantised(4)")
+        raise ParameterError(
+            f"how={how!r} must be a compression, such as ct.compression.TopK(0.1) or ct.compression.Quantised(4)"
+        )
     whole_every = integer("whole_every", whole_every, least=0)
     if method.privacy.plan is not None:
         raise MismatchError(f"{method!r} is private: what it releases is kept and sent as it is, not compressed")
     refuse_server(
         method,
-        "and its letters differ by kind, models down and answers with their weight up, in no one sum of changes",
+        "and its messages differ by kind, models down and answers with their weight up, in no one sum of changes",
         WITHOUT_SERVER,
     )
-    more = [letter for kind, letter in method.letters.items() if kind != WHOLE]
-    alike = method.ties.copies and not method.traffic.exchanges and method.letters.get(WHOLE) == Vector()
+    more = [message for kind, message in method.messages.items() if kind != WHOLE]
+    alike = method.edges.copies and not method.traffic.exchanges and method.messages.get(WHOLE) == Vector()
     if not (alike and all(map(is_numbers, more))):
         raise MismatchError(
             f"{method!r} does not only send its model to all neighbours, who keep it, and so there is no one sum "
             "of changes to send: use ct.CoordinateDescent() or one that trains and mixes models; a defence goes "
-            "around it, ct.Trimmed(ct.Compressed(...))"
+            "around it, ct.robust.Trimmed(ct.compression.Compressed(...))"
         )
     return method, how, whole_every, int(method.traffic.dice)
 
@@ -120,7 +122,7 @@ class Compressed(NamedTuple):
     method : CoordinateDescent, or another that sends its model to all neighbours and nothing else; or its name
     how : TopK, Quantised or Float32
     whole_every : int
-        Every so many letters of an agent one is whole: where letters may be lost, doubled or out of order, which
+        Every so many messages of an agent one is whole: where messages may be lost, doubled or out of order, which
         :func:`coterie.simulate` refuses without. 0 for never.
 
     Examples
@@ -130,7 +132,7 @@ class Compressed(NamedTuple):
     >>> models = np.random.default_rng(0).normal(size=(6, 40))
     >>> problem = ct.Problem.propagation(models, ct.graphs.ring(6), alpha=0.5)
     >>> plain = ct.simulate(problem, "cd", wakes=600, seed=0)
-    >>> short = ct.simulate(problem, ct.Compressed("cd", ct.TopK(0.1)), wakes=600, seed=0)
+    >>> short = ct.simulate(problem, ct.compression.Compressed("cd", ct.compression.TopK(0.1)), wakes=600, seed=0)
     >>> [round(problem.suboptimality(run.theta), 9) for run in (plain, short)], plain.bytes, short.bytes
     ([0.0, 0.0], 407232, 80832)
     """
@@ -152,9 +154,9 @@ class Compressed(NamedTuple):
         return f"Compressed({self.method!r}, {self.how!r}{more})"
 
     @property
-    def letters(self):
+    def messages(self):
         """Whole models, what has changed of them; and what else the method tells."""
-        more = {kind + 1: letter for kind, letter in self.method.letters.items() if kind != WHOLE}
+        more = {kind + 1: message for kind, message in self.method.messages.items() if kind != WHOLE}
         return {WHOLE: Vector(), CHANGE: self.how.parts, **more}
 
     @property
@@ -164,48 +166,50 @@ class Compressed(NamedTuple):
 
     @property
     def sums(self):
-        """Whether a letter that is lost is never made up for."""
+        """Whether a message that is lost is never made up for."""
         return self.whole_every == 0
 
-    def scratch_size(self, world, p):
+    def scratch_size(self, arrays, p):
         """Numbers of scratch paper that a handler needs."""
-        return max(self.method.scratch_size(world, p), p + max(p, self.how.room(p)))
+        return max(self.method.scratch_size(arrays, p), p + max(p, self.how.room(p)))
 
-    def start(self, world, theta):
+    def start(self, arrays, theta):
         """State before the first letter: the method's, and all that will be sent first."""
-        own, tie = self.method.start(world, theta)
-        whole = tie.copy.shape[1] == theta.shape[1]
-        sent = own.theta.copy() if whole else np.ascontiguousarray(own.theta[:, world.sent])
-        return Own(own, sent, np.zeros((theta.shape[0], 1))), tie
+        own, edge = self.method.start(arrays, theta)
+        whole = edge.copy.shape[1] == theta.shape[1]
+        sent = own.theta.copy() if whole else np.ascontiguousarray(own.theta[:, arrays.sent])
+        return Own(own, sent, np.zeros((theta.shape[0], 1))), edge
 
-    def greet(self, data, me, ties, outbox):
+    def greet(self, data, me, edges, outbox):
         """The initial swap: what those who have heard from me take my model for."""
         first = outbox.cursor[TAIL]
-        self.method.greet(data, me.model, ties, outbox)
+        self.method.greet(data, me.model, edges, outbox)
         for h in range(first, outbox.cursor[TAIL]):
             if outbox.kind[h] != WHOLE:
                 outbox.kind[h] += 1
                 continue
             copy_to(me.sent[: outbox.length[h]], outbox.text[h])
 
-    def edit(self, data, me, ties, dice, outbox, first):
+    def edit(self, data, me, edges, dice, outbox, first):
         """What is sent is shortened."""
         shorten(self, me, dice, outbox, first)
 
-    def receive(self, data, me, ties, letter, outbox):
+    def receive(self, data, me, edges, message, outbox):
         """Hand over a whole model: the one received, or what was known of it with the change."""
-        if letter.slot == VACANT:
+        if message.slot == VACANT:
             return
-        if letter.kind != CHANGE:
-            kind = WHOLE if letter.kind == WHOLE else letter.kind - 1
-            self.method.receive(data, me.model, ties, Letter(letter.sender, letter.slot, kind, letter.text), outbox)
+        if message.kind != CHANGE:
+            kind = WHOLE if message.kind == WHOLE else message.kind - 1
+            self.method.receive(
+                data, me.model, edges, Message(message.sender, message.slot, kind, message.text), outbox
+            )
             return
-        known = ties.copy[letter.slot]
+        known = edges.copy[message.slot]
         p = known.shape[0]
         change, whole = outbox.scratch[:p], outbox.scratch[p : 2 * p]
-        if not self.how.fits(letter.text, p):
+        if not self.how.fits(message.text, p):
             return
-        self.how.restore(letter.text, change)
+        self.how.restore(message.text, change)
         copy_to(known, whole)
         axpy(1.0, change, whole)
-        self.method.receive(data, me.model, ties, Letter(letter.sender, letter.slot, 0, whole), outbox)
+        self.method.receive(data, me.model, edges, Message(message.sender, message.slot, 0, whole), outbox)

@@ -1,8 +1,8 @@
-"""Vectors in fewer bytes: the ways in which :class:`coterie.Compressed` writes what has changed.
+"""Vectors in fewer bytes: the ways in which :class:`coterie.compression.Compressed` writes what has changed.
 
-Each is a rule with ``compress(vector, dice, room, out)``, which writes the numbers of a letter and says how many they
+Each is a rule with ``compress(vector, dice, room, out)``, which writes the numbers of a message and says how many they
 are, and ``restore(text, out)``, what the receiver makes of them. That is the operator C of the papers: the sender calls
-``restore`` on its own letter, so that both ends know the same.
+``restore`` on its own message, so that both ends know the same.
 
 ===============  ====================================================================================================
 rule             from
@@ -25,8 +25,8 @@ import numpy as np
 from ..._checks import flag, integer
 from ...errors import ParameterError
 from ..compile import inline, noinline
-from ..letters import Largest, Levels, Number, Single, entries_of
 from ..linear import copy_to, fill
+from ..messages import Largest, Levels, Number, Single, entries_of
 from ..method import NamedTuple, complete
 from ..private.noise import KEY, SIZE, next_word, open_stream
 from ..rules import checked, made_by
@@ -38,7 +38,7 @@ class Compression(ABC):
     @property
     @abstractmethod
     def parts(self) -> Any:
-        """What its letters hold: a part, or several, of :mod:`coterie.core.letters`."""
+        """What its messages hold: a part, or several, of :mod:`coterie.core.messages`."""
 
     @abstractmethod
     def compress(self, vector: Any, dice: Any, room: Any, out: Any) -> int:
@@ -46,7 +46,7 @@ class Compression(ABC):
 
     @abstractmethod
     def fits(self, text: Any, size: Any) -> Any:
-        """Handler: could these be the numbers of a vector of this size? Whoever receives a letter asks first."""
+        """Handler: could these be the numbers of a vector of this size? Whoever receives a message asks first."""
 
     @abstractmethod
     def restore(self, text: Any, out: Any) -> None:
@@ -111,7 +111,7 @@ class TopK(NamedTuple):
     Examples
     --------
     >>> import coterie as ct
-    >>> ct.Compressed("cd", ct.TopK(0.1))
+    >>> ct.compression.Compressed("cd", ct.compression.TopK(0.1))
     Compressed(CoordinateDescent(), TopK(0.1))
     """
 
@@ -196,7 +196,7 @@ class Quantised(NamedTuple):
     Examples
     --------
     >>> import coterie as ct
-    >>> ct.Compressed("cd", ct.Quantised(4))
+    >>> ct.compression.Compressed("cd", ct.compression.Quantised(4))
     Compressed(CoordinateDescent(), Quantised(bits=4, random=False))
     """
 
@@ -260,7 +260,7 @@ class Float32(NamedTuple):
     Examples
     --------
     >>> import coterie as ct
-    >>> ct.Compressed("cd", ct.Float32())
+    >>> ct.compression.Compressed("cd", ct.compression.Float32())
     Compressed(CoordinateDescent(), Float32())
     """
 

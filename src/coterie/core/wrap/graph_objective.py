@@ -2,13 +2,13 @@
 
     h(w) = sum_{k<l} z_kl w_kl + mu ( lam |w|^2 - sum_k log(d_k + delta) ),     w >= 0,  d_k = sum_l w_kl
 
-with each pair counted once in |w|^2, and with the cost of a tie
+with each pair counted once in |w|^2, and with the cost of an edge
 
     z_kl = c_k L_k + c_l L_l + mu/2 |theta_k - theta_l|^2.
 
 Source: Zantedeschi, Bellet and Tommasi, 2020, "Fully Decentralized Joint Learning of Personalized Models and
 Collaboration Graphs" (DADA), Section 4. The derivative of -log(d_k + delta) is -1/(d_k + delta): the paper's Appendix C
-prints it without the sign, and with the other sign no tie pays.
+prints it without the sign, and with the other sign no edge pays.
 
 A block is the weights between one agent k and some peers l:
 
@@ -47,7 +47,7 @@ COARSE = 1e-14
 WHY_NOT_ZERO = {
     "mu": "the weights are decided by the costs over mu",
     "lam": "without it the best weights are not unique",
-    "delta": "it keeps the logarithm smooth at an agent without ties; 0.01 or less works, 0.1 isolates agents",
+    "delta": "it keeps the logarithm smooth at an agent without edges; 0.01 or less works, 0.1 isolates agents",
 }
 
 
@@ -66,7 +66,7 @@ def check_parameter(name: str, value: Any) -> float:
 
 
 @inline
-def tie_cost(mine: Any, theirs: Any, square: Any, mu: float) -> Any:
+def edge_cost(mine: Any, theirs: Any, square: Any, mu: float) -> Any:
     """z_kl, the cost of a unit of weight between two agents."""
     # DADA (4), the terms that do not depend on w
     return mine + theirs + 0.5 * mu * square

@@ -1,4 +1,4 @@
-"""How agents learn their ties (DADA): Zantedeschi, Bellet, Tommasi (2020), Section 4."""
+"""How agents learn their edges (DADA): Zantedeschi, Bellet, Tommasi (2020), Section 4."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .graph_objective import block, check_parameter, local_lipschitz, paper_lips
 
 #: Steps on a block of weights: to its minimum, or along the gradient with one of two bounds on the curvature.
 STEPS = ("exact", "local", "paper")
-#: ``mu`` of a rule that takes that of the smoothness term; ``max_edges`` of one that keeps any number of ties.
+#: ``mu`` of a rule that takes that of the smoothness term; ``max_edges`` of one that keeps any number of edges.
 AUTO, ANY = 0.0, 0
 #: No honest weight is as large; with larger ones, a degree might not be finite.
 MAX_WEIGHT = 1e100
@@ -32,16 +32,16 @@ class GraphRule(NamedTuple):
     """Block coordinate descent on the weights of the graph, DADA Section 4.
 
     Minimises ``h(w) = Q(Theta, w) + mu ( lam |w|^2 - sum_k log(d_k + delta) )`` over w >= 0, where every model stays
-    as it is: ties between agents with similar models and small losses pay.
+    as it is: edges between agents with similar models and small losses pay.
 
     Parameters
     ----------
     mu : float, optional
         mu_2, the weight of the regulariser. Default: that of the smoothness term of the problem, mu_1.
     lam : float
-        The larger, the more ties, and the lighter.
+        The larger, the more edges, and the lighter.
     delta : float
-        Smooths the logarithm at an agent without ties. With 0.1 or more, agents stay alone.
+        Smooths the logarithm at an agent without edges. With 0.1 or more, agents stay alone.
     kappa : int
         How many random peers an agent asks at a time: a block.
     step : "exact", "local" or "paper"
@@ -50,7 +50,7 @@ class GraphRule(NamedTuple):
     max_edges : int, optional
         Keep to zero the weights of all but so many peers, those with the most similar models (Remark 1).
     max_weight : float
-        No tie weighs more: an agent does not give a larger weight, and does not take one over from a peer. A peer that
+        No edge weighs more: an agent does not give a larger weight, and does not take one over from a peer. A peer that
         wants more influence than others then cannot have it by asking. Practically none by default.
 
     Examples
@@ -81,7 +81,7 @@ class GraphRule(NamedTuple):
 
     @property
     def limited(self):
-        """Whether there is a limit to the ties of an agent or to their weights, so that h is not all that counts."""
+        """Whether there is a limit to the edges of an agent or to their weights, so that h is not all that counts."""
         return self.max_edges != ANY or self.max_weight < MAX_WEIGHT
 
     def regularizer(self, problem):

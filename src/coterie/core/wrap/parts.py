@@ -1,13 +1,13 @@
-"""What compositions share: finding something in the state of the method inside, changing letters as they are sent."""
+"""What compositions share: finding something in the state of the method inside, changing messages as they are sent."""
 
 from __future__ import annotations
 
 from ...errors import MismatchError
+from ..arrays import TAIL, Randomness
 from ..compile import class_of, overload
-from ..world import TAIL, Chance
 
 #: What does the same as a method with a server, without one.
-WITHOUT_SERVER = "ct.LocalSGD(...) or ct.DPSGD(...) on ct.graphs.complete(n)"
+WITHOUT_SERVER = "ct.gossip.LocalSGD(...) or ct.gossip.DPSGD(...) on ct.graphs.complete(n)"
 
 
 def has_inside(method, parameter):
@@ -45,28 +45,28 @@ def _shown_by(me):
     return (lambda me: me.theta) if "theta" in fields else (lambda me: shown_by(me.model))
 
 
-def heard_number(ties, slot, c):
+def heard_number(edges, slot, c):
     """Number c of the last model of a neighbour, as it was sent; 0 where the method keeps none of them."""
-    if "said" in ties._fields:
-        return ties.said[slot][c]
-    if "copy" in ties._fields:
-        return ties.copy[slot][c]
-    return heard_number(ties.model, slot, c) if "model" in ties._fields else 0.0
+    if "said" in edges._fields:
+        return edges.said[slot][c]
+    if "copy" in edges._fields:
+        return edges.copy[slot][c]
+    return heard_number(edges.model, slot, c) if "model" in edges._fields else 0.0
 
 
 @overload(heard_number)
-def _heard_number(ties, slot, c):
-    fields = class_of(ties)._fields
+def _heard_number(edges, slot, c):
+    fields = class_of(edges)._fields
     if "said" in fields:
-        return lambda ties, slot, c: ties.said[slot][c]
+        return lambda edges, slot, c: edges.said[slot][c]
     if "copy" in fields:
-        return lambda ties, slot, c: ties.copy[slot][c]
+        return lambda edges, slot, c: edges.copy[slot][c]
     if "model" in fields:
-        return lambda ties, slot, c: heard_number(ties.model, slot, c)
-    return lambda ties, slot, c: 0.0
+        return lambda edges, slot, c: heard_number(edges.model, slot, c)
+    return lambda edges, slot, c: 0.0
 
 
-# -- of a composition whose ``edit`` changes letters as they are sent, with dice of its own after the others -----------
+# -- of a composition whose ``edit`` changes messages as they are sent, with dice of its own after the others -----------
 
 
 #: In its state, which holds that of the method as ``model``: models, and what agents of a private method have spent.
@@ -79,30 +79,30 @@ def has_rounds(self):
     return training.synchronous and (training.jobs > 0 or self.dice == self.inner_dice)
 
 
-def wake(self, data, me, ties, chance, outbox):
+def wake(self, data, me, edges, randomness, outbox):
     """The method's wake; what it sends is changed."""
     first = outbox.cursor[TAIL]
-    inner = Chance(chance.dice[: self.inner_dice], chance.peer, chance.moment)
-    self.method.wake(data, me.model, ties, inner, outbox)
-    self.edit(data, me, ties, chance.dice[self.inner_dice :], outbox, first)
+    inner = Randomness(randomness.dice[: self.inner_dice], randomness.peer, randomness.moment)
+    self.method.wake(data, me.model, edges, inner, outbox)
+    self.edit(data, me, edges, randomness.dice[self.inner_dice :], outbox, first)
 
 
-def round(self, data, me, ties, outbox):
+def round(self, data, me, edges, outbox):
     """The method's round, if it has any; what it sends is changed."""
     first = outbox.cursor[TAIL]
-    self.method.round(data, me.model, ties, outbox)
-    self.edit(data, me, ties, outbox.scratch[:0], outbox, first)
+    self.method.round(data, me.model, edges, outbox)
+    self.edit(data, me, edges, outbox.scratch[:0], outbox, first)
 
 
-def prepare(self, data, me, ties, chance, outbox, phase):
+def prepare(self, data, me, edges, randomness, outbox, phase):
     """What the method trains next."""
-    inner = Chance(chance.dice[: self.inner_dice], chance.peer, chance.moment)
-    return self.method.prepare(data, me.model, ties, inner, outbox, phase)
+    inner = Randomness(randomness.dice[: self.inner_dice], randomness.peer, randomness.moment)
+    return self.method.prepare(data, me.model, edges, inner, outbox, phase)
 
 
-def publish(self, data, me, ties, chance, outbox):
+def publish(self, data, me, edges, randomness, outbox):
     """What the method sends after it has trained, changed."""
     first = outbox.cursor[TAIL]
-    inner = Chance(chance.dice[: self.inner_dice], chance.peer, chance.moment)
-    self.method.publish(data, me.model, ties, inner, outbox)
-    self.edit(data, me, ties, chance.dice[self.inner_dice :], outbox, first)
+    inner = Randomness(randomness.dice[: self.inner_dice], randomness.peer, randomness.moment)
+    self.method.publish(data, me.model, edges, inner, outbox)
+    self.edit(data, me, edges, randomness.dice[self.inner_dice :], outbox, first)

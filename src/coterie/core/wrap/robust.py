@@ -1,13 +1,13 @@
 """A method that does not take what it hears as it is: ``Robust(method, rule)``.
 
-The handlers of the method run as they are, on ties that hold, in place of the models that were sent, what a rule of
+The handlers of the method run as they are, on edges that hold, in place of the models that were sent, what a rule of
 :mod:`~coterie.core.wrap.aggregation` makes of them.
 
 =============================  =====================================================
 there                          here
 =============================  =====================================================
-copy_i[j]                      ``ties.model.copy[k]`` with ``data.peer[k] == j``
-said_i[j]                      ``ties.said[k]``
+copy_i[j]                      ``edges.model.copy[k]`` with ``data.peer[k] == j``
+said_i[j]                      ``edges.said[k]``
 W_ij                           ``data.weight[k]``
 =============================  =====================================================
 
@@ -17,7 +17,7 @@ the largest values stand at the mean of the others,
     copy_i[j] = said_i[j] if it is kept, else mean_i,    mean_i = sum_{j kept} W_ij said_i[j] / sum_{j kept} W_ij,
 
 so that  sum_j W_ij copy_i[j] = D_ii mean_i:  all neighbours together pull as strongly as ever, towards the trimmed mean
-(Yin, Chen, Ramchandran and Bartlett, 2018, "Byzantine-Robust Distributed Learning", with the weights of the ties).
+(Yin, Chen, Ramchandran and Bartlett, 2018, "Byzantine-Robust Distributed Learning", with the weights of the edges).
 Values are ordered by size, those of equal size by weight, and trimmed by number; the mean goes by weight.
 """
 
@@ -28,26 +28,26 @@ from typing import Any
 import numpy as np
 
 from ...errors import MismatchError, ParameterError
+from ..arrays import VACANT, Message, row
 from ..compile import inline, kernel
 from ..linear import copy_to, gather
 from ..method import NamedTuple, method
 from ..methods import ResilientPooling, resolve_method
 from ..rules import made_by
-from ..world import VACANT, Letter, row
 from .aggregation import Aggregation, TrimmedMean
 from .parts import WITHOUT_SERVER, model_of, refuse_server, shown_by
 
 
-class Tie(NamedTuple):
-    """State of the ties."""
+class Edge(NamedTuple):
+    """State of the edges."""
 
     model: Any  # the method's own, its copies rewritten when it last read them
-    said: np.ndarray  # (ties, p) the last model that the neighbour has sent
+    said: np.ndarray  # (edges, p) the last model that the neighbour has sent
 
 
 @kernel
 def combine_all(rule, own, start, peer, weight, said, copy, room):
-    """Rewrite what every agent of a world has heard."""
+    """Rewrite what the hosted agents has heard."""
     for i in range(start.shape[0] - 1):
         a, b = start[i], start[i + 1]
         me = row(own, i)
@@ -55,28 +55,28 @@ def combine_all(rule, own, start, peer, weight, said, copy, room):
 
 
 @inline
-def rewrite(rule, data, me, ties, outbox):
+def rewrite(rule, data, me, edges, outbox):
     """Make the copies that the method reads of what was said."""
-    theta, shown, size = model_of(me), shown_by(me), ties.said.shape[1]
+    theta, shown, size = model_of(me), shown_by(me), edges.said.shape[1]
     mine, room = outbox.scratch[:size], outbox.scratch[size:]
     if theta.shape[0] == size:
         copy_to(theta, mine)
     else:  # personal parameters are nobody's business
         gather(theta, data.sent, mine)
     rule.combine(
-        mine, shown if shown.shape[0] == size else mine, data.peer, data.weight, ties.said, ties.model.copy, room
+        mine, shown if shown.shape[0] == size else mine, data.peer, data.weight, edges.said, edges.model.copy, room
     )
 
 
-def _room(rule, world, p):
-    return rule.room(int(np.diff(world.tie_start).max(initial=0)), p)
+def _room(rule, arrays, p):
+    return rule.room(int(np.diff(arrays.edge_start).max(initial=0)), p)
 
 
 def check_method(method, what):
     """Refuse, by name, a method whose copies of its neighbours' models cannot be rewritten."""
     if isinstance(method, Robust):
         raise ParameterError(f"{method!r} is {'trimmed' if what == 'trim' else 'robust'} already")
-    if method.ties.spare:
+    if method.edges.spare:
         raise ParameterError(
             f"{method!r} learns its graph: {what} the method in it, "
             f"ct.Learned(ct.{'Trimmed' if what == 'trim' else 'Robust'}({method.method!r}))"
@@ -88,18 +88,18 @@ def check_method(method, what):
         f"which adds up answers as they come: it keeps no copies of several neighbours' models to {what}",
         f"{WITHOUT_SERVER}, where everybody has them",
     )
-    if not method.ties.copies and method.training.jobs:
+    if not method.edges.copies and method.training.jobs:
         raise MismatchError(
             f"{method!r} sends more than models, and keeps no copies of its neighbours' models to {what}: use "
-            "one that averages models, ct.DPSGD(...), ct.LocalSGD(...) or ct.TiedSGD(...)"
+            "one that averages models, ct.gossip.DPSGD(...), ct.gossip.LocalSGD(...) or ct.gossip.TiedSGD(...)"
         )
-    if not method.ties.copies and not method.promises.minimises:
+    if not method.edges.copies and not method.promises.minimises:
         raise MismatchError(
             f"{method!r} exchanges averages over all agents with one neighbour at a time: there are no models of "
             f"several neighbours to {what}, and to leave out part of an average would change it for everybody; for "
-            "neighbours that may lie use ct.ResilientPooling(), or ct.Trimmed(ct.CoordinateDescent())"
+            "neighbours that may lie use ct.gossip.ResilientPooling(), or ct.robust.Trimmed(ct.CoordinateDescent())"
         )
-    if not method.ties.copies:
+    if not method.edges.copies:
         raise ParameterError(
             f"{method!r} does not keep copies of its neighbours' models, and so there is nothing to {what}: use "
             "ct.CoordinateDescent(), ct.ModelPropagation(), ct.DJAM(), or ct.Private(...) of the first two"
@@ -110,7 +110,9 @@ def _defended(method, rule):
     method = resolve_method(method)
     check_method(method, "defend")
     if not isinstance(rule, Aggregation):
-        raise ParameterError(f"rule={rule!r} must be an aggregation rule, such as ct.Median() or ct.Krum(liars=1)")
+        raise ParameterError(
+            f"rule={rule!r} must be an aggregation rule, such as ct.robust.Median() or ct.robust.Krum(liars=1)"
+        )
     return method, rule, bool(method.traffic.exchanges)
 
 
@@ -135,7 +137,7 @@ class Robust(NamedTuple):
     >>> import coterie as ct
     >>> models, sure = [[0.9], [1.0], [1.1], [1.2], [1000.0]], [0.1, 0.1, 0.1, 0.1, 1e6]
     >>> problem = ct.Problem.propagation(models, ct.graphs.complete(5), alpha=0.9, confidence=sure)
-    >>> for rule in (ct.Median(), ct.Krum(liars=1), ct.GeometricMedian()):
+    >>> for rule in (ct.robust.Median(), ct.robust.Krum(liars=1), ct.robust.GeometricMedian()):
     ...     print(ct.simulate(problem, ct.Robust("cd", rule), wakes=2000, seed=0).theta[:4].max().round(1))
     1.1
     1.0
@@ -144,7 +146,7 @@ class Robust(NamedTuple):
 
     method: Any
     rule: Any
-    early: bool = False  # does the method read its copies when a letter comes, and not only when it wakes?
+    early: bool = False  # does the method read its copies when a message comes, and not only when it wakes?
 
     copies = publishes = False  # the copies that it reads are not those that were sent
     footprint = property(lambda self: self.method.traffic.footprint)
@@ -152,64 +154,64 @@ class Robust(NamedTuple):
     def __repr__(self):
         return f"Robust({self.method!r}, {self.rule!r})"
 
-    def scratch_size(self, world, p):
+    def scratch_size(self, arrays, p):
         """Numbers of scratch paper that a handler needs."""
-        return max(self.method.scratch_size(world, p), p + _room(self.rule, world, p))
+        return max(self.method.scratch_size(arrays, p), p + _room(self.rule, arrays, p))
 
-    def start(self, world, theta):
+    def start(self, arrays, theta):
         """State before the first letter: the method's, and nothing else was said."""
-        own, tie = self.method.start(world, theta)
-        return own, Tie(tie, tie.copy.copy())
+        own, edge = self.method.start(arrays, theta)
+        return own, Edge(edge, edge.copy.copy())
 
-    def inside(self, world, own, tie):
+    def inside(self, arrays, own, edge):
         """The state of the method, with what the rule would make of its copies now."""
-        copy = tie.model.copy.copy()
-        room = np.zeros(_room(self.rule, world, copy.shape[1]))
-        combine_all(self.rule, own, world.tie_start, world.peer, world.weight, tie.said, copy, room)
-        return own, tie.model._replace(copy=copy)
+        copy = edge.model.copy.copy()
+        room = np.zeros(_room(self.rule, arrays, copy.shape[1]))
+        combine_all(self.rule, own, arrays.edge_start, arrays.peer, arrays.weight, edge.said, copy, room)
+        return own, edge.model._replace(copy=copy)
 
-    def open(self, data, me, ties, slot):
-        """A new tie: the method's, and nothing else was said."""
-        self.method.open(data, me, ties.model, slot)
-        copy_to(ties.model.copy[slot], ties.said[slot])
+    def open(self, data, me, edges, slot):
+        """A new edge: the method's, and nothing else was said."""
+        self.method.open(data, me, edges.model, slot)
+        copy_to(edges.model.copy[slot], edges.said[slot])
 
-    def greet(self, data, me, ties, outbox):
+    def greet(self, data, me, edges, outbox):
         """The initial swap of models."""
-        self.method.greet(data, me, ties.model, outbox)
+        self.method.greet(data, me, edges.model, outbox)
 
-    def wake(self, data, me, ties, chance, outbox):
+    def wake(self, data, me, edges, randomness, outbox):
         """The method's wake, on rewritten copies."""
-        rewrite(self.rule, data, me, ties, outbox)
-        self.method.wake(data, me, ties.model, chance, outbox)
+        rewrite(self.rule, data, me, edges, outbox)
+        self.method.wake(data, me, edges.model, randomness, outbox)
 
-    def receive(self, data, me, ties, letter, outbox):
+    def receive(self, data, me, edges, message, outbox):
         """Remember what was said, as far as the method takes it for a model; where it acts on it, rewrite it first."""
-        slot, text, copy = letter.slot, letter.text, ties.model.copy
+        slot, text, copy = message.slot, message.text, edges.model.copy
         if slot != VACANT:
             if self.early:
-                copy_to(text, ties.said[slot])
-                rewrite(self.rule, data, me, ties, outbox)
+                copy_to(text, edges.said[slot])
+                rewrite(self.rule, data, me, edges, outbox)
                 text = copy[slot]
             else:
-                copy_to(ties.said[slot], copy[slot])
-        self.method.receive(data, me, ties.model, Letter(letter.sender, slot, letter.kind, text), outbox)
+                copy_to(edges.said[slot], copy[slot])
+        self.method.receive(data, me, edges.model, Message(message.sender, slot, message.kind, text), outbox)
         if slot != VACANT and not self.early:
-            copy_to(copy[slot], ties.said[slot])
+            copy_to(copy[slot], edges.said[slot])
 
-    def round(self, data, me, ties, outbox):
+    def round(self, data, me, edges, outbox):
         """The method's round, on rewritten copies; there is one if the method is ``synchronous``."""
-        rewrite(self.rule, data, me, ties, outbox)
-        self.method.round(data, me, ties.model, outbox)
+        rewrite(self.rule, data, me, edges, outbox)
+        self.method.round(data, me, edges.model, outbox)
 
-    def prepare(self, data, me, ties, chance, outbox, phase):
+    def prepare(self, data, me, edges, randomness, outbox, phase):
         """What a method trains next; what comes after that, in :meth:`publish`, too, is on rewritten copies."""
         if phase == 0:
-            rewrite(self.rule, data, me, ties, outbox)
-        return self.method.prepare(data, me, ties.model, chance, outbox, phase)
+            rewrite(self.rule, data, me, edges, outbox)
+        return self.method.prepare(data, me, edges.model, randomness, outbox, phase)
 
-    def publish(self, data, me, ties, chance, outbox):
+    def publish(self, data, me, edges, randomness, outbox):
         """What a method sends after it has trained."""
-        self.method.publish(data, me, ties.model, chance, outbox)
+        self.method.publish(data, me, edges.model, randomness, outbox)
 
 
 @method
@@ -222,7 +224,7 @@ class Trimmed(Robust):
     end, what it is pulled towards lies between values that honest neighbours have sent. An agent with fewer than
     ``1 / fraction`` neighbours trusts them all.
 
-    It works with every objective and graph, ``ct.Learned(ct.Trimmed(method))`` included, and costs no privacy: what was
+    It works with every objective and graph, ``ct.Learned(ct.robust.Trimmed(method))`` included, and costs no privacy: what was
     received is no secret. It no longer minimises the objective: honest extremes are left out, too.
 
     Parameters
@@ -240,7 +242,7 @@ class Trimmed(Robust):
     >>> problem = ct.Problem.propagation(models, ct.graphs.complete(5), alpha=0.9, confidence=sure)
     >>> ct.simulate(problem, "cd", wakes=2000, seed=0).theta.round(1).ravel().tolist()
     [957.5, 957.5, 957.5, 957.5, 1000.0]
-    >>> ct.simulate(problem, ct.Trimmed("cd", 0.25), wakes=2000, seed=0).theta.round(1).ravel().tolist()
+    >>> ct.simulate(problem, ct.robust.Trimmed("cd", 0.25), wakes=2000, seed=0).theta.round(1).ravel().tolist()
     [1.1, 1.1, 1.1, 1.1, 1000.0]
     """
 

@@ -1,20 +1,20 @@
 """Peer sampling: how an agent that knows only a few others meets a few random ones.
 
-``Ideal`` draws them uniformly from everybody, which needs to know who everybody is: for comparison. ``Shuffle`` needs
+``Uniform`` draws them uniformly from everybody, which needs to know who everybody is: for comparison. ``PeerShuffling`` needs
 no membership list: agents hold a small view of others, and now and then swap a part of it with the one in it that they
 have not heard of for longest (Cyclon: Voulgaris, Gavidia, van Steen, 2005). An address that nobody answers at drops
 out of all views by and by.
 
-Among many agents, hardly any random one is worth a tie, and one's neighbours are hardly ever met again. ``Friends``
+Among many agents, hardly any random one is worth an edge, and one's neighbours are hardly ever met again. ``FriendsOfFriends``
 therefore asks neighbours, neighbours' neighbours, and random peers, a third of each: who resembles me resembles those
 that resemble me (T-Man: Jelasity, Montresor, Babaoglu, 2009; nearest-neighbour descent: Dong, Charikar, Li, 2011). So
 similar agents find each other sooner than by chance.
 
-``Candidates`` asks those of a list that each agent is given: where all models are in one place, those with the nearest
+``CandidateList`` asks those of a list that each agent is given: where all models are in one place, those with the nearest
 ones. What it comes to does not depend on how many other agents there are.
 
 A sampler is a rule, decorated with ``@sampler``, with three handlers: ``sample`` chooses peers, ``refresh`` is called
-when its agent wakes, ``merge`` when one of its letters arrives.
+when its agent wakes, ``merge`` when one of its messages arrives.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ import numpy as np
 
 from ..._checks import integer, integers, named
 from ...errors import MismatchError, ParameterError
+from ..arrays import FACTOR, MODULUS, VACANT, send, slot_of
 from ..compile import inline, noinline
-from ..letters import Addresses
+from ..messages import Addresses
 from ..method import complete
 from ..rules import checked
-from ..world import FACTOR, MODULUS, VACANT, send, slot_of
 
-#: Kinds of letters, of which a host of samplers must know: a part of my view, to be answered; and the answer.
+#: Kinds of messages, of which a host of samplers must know: a part of my view, to be answered; and the answer.
 SHUFFLE, SHUFFLED = 3, 4
 #: Addresses and ages are below it.
 FARTHEST = 2.0**53
 
 
 class Everyone(NamedTuple):
-    """What an agent knows of others for :class:`Ideal` sampling."""
+    """What an agent knows of others for :class:`Uniform` sampling."""
 
     n_agents: np.ndarray  # (n, 1) how many agents there are
 
 
 class View(NamedTuple):
-    """What an agent knows of others for :class:`Shuffle`."""
+    """What an agent knows of others for :class:`PeerShuffling`."""
 
     address: np.ndarray  # (n, size) VACANT for an empty place
     age: np.ndarray  # (n, size) wakes since the address was heard from itself, as far as is known
@@ -55,7 +55,7 @@ class View(NamedTuple):
 
 
 class Tips(NamedTuple):
-    """What an agent knows of others for :class:`Friends`, beside its neighbours."""
+    """What an agent knows of others for :class:`FriendsOfFriends`, beside its neighbours."""
 
     n_agents: np.ndarray  # (n, 1) how many agents there are
     tip: np.ndarray  # (n, size) neighbours of neighbours, or VACANT; each is asked once
@@ -63,7 +63,7 @@ class Tips(NamedTuple):
 
 
 class List(NamedTuple):
-    """What an agent knows of others for :class:`Candidates`, beside its neighbours."""
+    """What an agent knows of others for :class:`CandidateList`, beside its neighbours."""
 
     candidate: np.ndarray  # (n, size) the agent itself for an empty place
 
@@ -72,8 +72,8 @@ class Sampler(ABC):
     """The parts of a sampler. A class decorated with ``@sampler`` counts as a subclass; nothing inherits from this."""
 
     @property
-    def letters(self: Any) -> Any:
-        """What its letters hold, of the two kinds that there are. Default: of who swaps addresses, so many of them."""
+    def messages(self: Any) -> Any:
+        """What its messages hold, of the two kinds that there are. Default: of who swaps addresses, so many of them."""
         return {kind: Addresses(self.swap) if self.scratch_size() else () for kind in (SHUFFLE, SHUFFLED)}
 
     def dice(self, kappa):
@@ -81,8 +81,8 @@ class Sampler(ABC):
         return kappa + 1
 
     @abstractmethod
-    def start(self, world: Any) -> Any:
-        """What the agents of a world know to begin with: a NamedTuple of arrays."""
+    def start(self, arrays: Any) -> Any:
+        """What the hosted agents know to begin with: a NamedTuple of arrays."""
 
     @abstractmethod
     def sample(self, data: Any, view: Any, dice: Any, out: Any) -> int:
@@ -91,8 +91,8 @@ class Sampler(ABC):
     def refresh(self, data, view, dice, outbox):  # noqa: B027 - a default
         """Handler: what to do when the agent wakes. Default: nothing."""
 
-    def merge(self, data, view, letter, outbox):  # noqa: B027 - a default
-        """Handler: what to do with a letter. Default: nothing."""
+    def merge(self, data, view, message, outbox):  # noqa: B027 - a default
+        """Handler: what to do with a message. Default: nothing."""
 
     def scratch_size(self):
         """How many numbers of ``outbox.scratch`` a handler uses. Default: a pair for each address that it swaps."""
@@ -124,23 +124,23 @@ def distinct(dice, count, population, out):
 
 
 @sampler
-class Ideal(NamedTuple):
+class Uniform(NamedTuple):
     """Uniform samples from all other agents. It must know how many there are, and their addresses: 0, 1, 2, ...
 
     Examples
     --------
     >>> import coterie as ct
-    >>> ct.Learned("cd", ct.GraphRule(), sampling=ct.Ideal()).sampling
-    Ideal()
+    >>> ct.Learned("cd", ct.GraphRule(), sampling=ct.sampling.Uniform()).sampling
+    Uniform()
     """
 
     def dice(self, kappa):
         """Uniform numbers used by a wake that samples kappa peers."""
         return kappa
 
-    def start(self, world):
-        """What the agents of a world know."""
-        return Everyone(np.full((world.address.shape[0], 1), world.n_agents))
+    def start(self, arrays):
+        """What the hosted agents know."""
+        return Everyone(np.full((arrays.address.shape[0], 1), arrays.n_agents))
 
     def sample(self, data, view, dice, out):
         """Addresses of other agents; returns how many."""
@@ -159,7 +159,7 @@ def _check_swap(made):
 
 @checked(_check_swap, size=integer, swap=integer)
 @sampler
-class Shuffle(NamedTuple):
+class PeerShuffling(NamedTuple):
     """Gossip-based peer sampling: agents swap parts of their views.
 
     Parameters
@@ -173,17 +173,17 @@ class Shuffle(NamedTuple):
     --------
     >>> import coterie as ct
     >>> ct.Learned("cd", ct.GraphRule(), sampling="shuffle").sampling
-    Shuffle(size=20, swap=8)
+    PeerShuffling(size=20, swap=8)
     """
 
     size: int = 20
     swap: int = 8
 
-    def start(self, world):
-        """What the agents of a world know to begin with: those that come after them in a circle."""
-        n, known = world.address.shape[0], min(self.size, world.n_agents - 1)
+    def start(self, arrays):
+        """What the hosted agents know to begin with: those that come after them in a circle."""
+        n, known = arrays.address.shape[0], min(self.size, arrays.n_agents - 1)
         address = np.full((n, self.size), VACANT)
-        address[:, :known] = (world.address[:, None] + 1 + np.arange(known)) % world.n_agents
+        address[:, :known] = (arrays.address[:, None] + 1 + np.arange(known)) % arrays.n_agents
         return View(address, np.zeros((n, self.size), np.int64), np.full((n, self.swap), VACANT), np.ones((n, 1), int))
 
     def sample(self, data, view, dice, out):
@@ -222,13 +222,13 @@ class Shuffle(NamedTuple):
         end = write(view, outbox.scratch, 2)
         send(outbox, peer, SHUFFLE, outbox.scratch[:end])
 
-    def merge(self, data, view, letter, outbox):
+    def merge(self, data, view, message, outbox):
         """Answer with a part of my view; take in what I was sent, for what I sent or had no use for."""
-        if letter.kind == SHUFFLE:
+        if message.kind == SHUFFLE:
             draw(view, self.swap)
             end = write(view, outbox.scratch, 0)
-            send(outbox, letter.sender, SHUFFLED, outbox.scratch[:end])
-        take_in(data, view, letter.text)
+            send(outbox, message.sender, SHUFFLED, outbox.scratch[:end])
+        take_in(data, view, message.text)
 
 
 @noinline
@@ -284,7 +284,7 @@ def take_in(data, view, text):
 
 @checked(_check_swap, size=integer, swap=integer)
 @sampler
-class Friends(NamedTuple):
+class FriendsOfFriends(NamedTuple):
     """Neighbours, neighbours of neighbours, and random peers: a third of each. It must know how many agents there are.
 
     Agents that wake tell a neighbour of some of their others, and are told of some of its own. For more than some
@@ -301,16 +301,16 @@ class Friends(NamedTuple):
     --------
     >>> import coterie as ct
     >>> ct.Learned("cd", ct.GraphRule(), sampling="friends").sampling
-    Friends(size=16, swap=4)
+    FriendsOfFriends(size=16, swap=4)
     """
 
     size: int = 16
     swap: int = 4
 
-    def start(self, world):
-        """What the agents of a world know to begin with: how many there are."""
-        n = world.address.shape[0]
-        return Tips(np.full((n, 1), world.n_agents), np.full((n, self.size), VACANT), np.zeros((n, 1), np.int64))
+    def start(self, arrays):
+        """What the hosted agents know to begin with: how many there are."""
+        n = arrays.address.shape[0]
+        return Tips(np.full((n, 1), arrays.n_agents), np.full((n, self.size), VACANT), np.zeros((n, 1), np.int64))
 
     def sample(self, data, view, dice, out):
         """Addresses of other agents; returns how many: what comes up twice is asked once."""
@@ -348,19 +348,19 @@ class Friends(NamedTuple):
                 end = name_some(data.peer, place + 1, self.swap, friend, outbox.scratch)
                 send(outbox, friend, SHUFFLE, outbox.scratch[:end])
 
-    def merge(self, data, view, letter, outbox):
+    def merge(self, data, view, message, outbox):
         """Remember those I am told of who are no neighbours of mine; in turn, name some of my own."""
-        for k in range(0, letter.text.shape[0], 2):
-            if 0.0 <= letter.text[k] < view.n_agents[0]:
-                peer = int(letter.text[k])
+        for k in range(0, message.text.shape[0], 2):
+            if 0.0 <= message.text[k] < view.n_agents[0]:
+                peer = int(message.text[k])
                 if peer != data.address and slot_of(data.peer, peer, VACANT) == VACANT:
                     view.tip[view.cursor[0]] = peer
                     view.cursor[0] = (view.cursor[0] + 1) % view.tip.shape[0]
-        if letter.kind == SHUFFLE and data.peer.shape[0] > 0:
+        if message.kind == SHUFFLE and data.peer.shape[0] > 0:
             # From a place that depends on who asks, and moves on: not always the same ones.
-            begin = (letter.sender + view.cursor[0]) % data.peer.shape[0]
-            end = name_some(data.peer, begin, self.swap, letter.sender, outbox.scratch)
-            send(outbox, letter.sender, SHUFFLED, outbox.scratch[:end])
+            begin = (message.sender + view.cursor[0]) % data.peer.shape[0]
+            end = name_some(data.peer, begin, self.swap, message.sender, outbox.scratch)
+            send(outbox, message.sender, SHUFFLED, outbox.scratch[:end])
 
 
 @noinline
@@ -387,7 +387,7 @@ def unlisted(peers, place, candidates):
 
 @checked(among=partial(integers, shape=(None, None), expected="a row of agents' integers for each agent"))
 @sampler
-class Candidates(NamedTuple):
+class CandidateList(NamedTuple):
     """Peers of a list that each agent is given; and now and then a neighbour who is not in it.
 
     Agents that learn a graph so come to the best one over the pairs in the lists, whatever their number is:
@@ -401,28 +401,28 @@ class Candidates(NamedTuple):
     Examples
     --------
     >>> import coterie as ct
-    >>> ct.Learned("cd", ct.GraphRule(), sampling=ct.Candidates([[1, 2], [0, 2], [0, 1]])).sampling
-    Candidates(2 of each of 3 agents)
+    >>> ct.Learned("cd", ct.GraphRule(), sampling=ct.sampling.CandidateList([[1, 2], [0, 2], [0, 1]])).sampling
+    CandidateList(2 of each of 3 agents)
     """
 
     among: np.ndarray
 
     def __repr__(self):
-        return f"Candidates({self.among.shape[1]} of each of {self.among.shape[0]} agents)"
+        return f"CandidateList({self.among.shape[1]} of each of {self.among.shape[0]} agents)"
 
     def dice(self, kappa):
         """Uniform numbers used by a wake that samples kappa peers."""
         return kappa + 1
 
-    def start(self, world):
-        """What the agents of a world know: their rows."""
-        if self.among.shape[0] != world.n_agents:
-            raise MismatchError(f"{self!r}, and there are {world.n_agents} agents: give it a row for each")
-        if self.among.size and not (self.among.min() >= 0 and self.among.max() < world.n_agents):
+    def start(self, arrays):
+        """What the hosted agents know: their rows."""
+        if self.among.shape[0] != arrays.n_agents:
+            raise MismatchError(f"{self!r}, and there are {arrays.n_agents} agents: give it a row for each")
+        if self.among.size and not (self.among.min() >= 0 and self.among.max() < arrays.n_agents):
             raise MismatchError(
-                f"candidates are {self.among.min()} to {self.among.max()}: the agents are 0 to {world.n_agents - 1}"
+                f"candidates are {self.among.min()} to {self.among.max()}: the agents are 0 to {arrays.n_agents - 1}"
             )
-        return List(self.among[world.address])
+        return List(self.among[arrays.address])
 
     def sample(self, data, view, dice, out):
         """Addresses of other agents; returns how many: what comes up twice is asked once."""
@@ -441,7 +441,7 @@ class Candidates(NamedTuple):
 
 
 #: Samplers by name.
-SAMPLERS = {"ideal": Ideal(), "shuffle": Shuffle(), "friends": Friends()}
+SAMPLERS = {"uniform": Uniform(), "shuffle": PeerShuffling(), "friends": FriendsOfFriends()}
 
 
 def resolve_sampler(sampling: Any) -> Any:

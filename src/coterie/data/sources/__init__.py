@@ -57,7 +57,7 @@ class Source:
     ...     for shop, slope in (("north", 1), ("south", 3)):
     ...         rows = "".join(f"{x},{slope * x},yes\n" for x in range(6))
     ...         _ = Path(folder, f"{shop}.csv").write_text("price,sales,open\n" + rows)
-    ...     source = ct.Source(folder, columns=["price"])
+    ...     source = ct.data.Source(folder, columns=["price"])
     ...     model = ct.CollaborativeRegressor().fit(source, "sales")
     >>> model.agents_, model.coef_.round(1).tolist()
     (('north', 'south'), [[1.0], [3.0]])

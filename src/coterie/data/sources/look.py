@@ -70,7 +70,7 @@ class BadAgents:
         """One error that lists them; with how to leave them out, if there are others that could be used."""
         titles = self.titles(pieces)
         lines = [f"{title}: {reason}" for title, (_, reason) in titles.items()]
-        skip = '; correct what is wrong, or leave such agents out: ct.Source(..., bad_agents="skip")'
+        skip = '; correct what is wrong, or leave such agents out: ct.data.Source(..., bad_agents="skip")'
         advice = skip if others else ""
         if len(lines) == 1:
             return DataError(lines[0] + advice)
@@ -136,7 +136,7 @@ def difference(one: ColumnSet, reference: ColumnSet, pieces: Sequence[Piece]) ->
     if lost := [name for name in reference.names if name not in one.names]:
         return f"no column {lost[0]!r}, which {example} has; {hint(lost[0], one.names)}"
     more = [name for name in one.names if name not in reference.names]
-    return f"a column {more[0]!r} that {example} does not have; name the features: ct.Source(..., columns=[...])"
+    return f"a column {more[0]!r} that {example} does not have; name the features: ct.data.Source(..., columns=[...])"
 
 
 def columns_of(found: ColumnSet, missing: str, drop: bool) -> Columns:

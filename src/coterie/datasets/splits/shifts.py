@@ -80,7 +80,7 @@ class Shifted:
         return Shifted(self.apply(other, self.parameters, 1), self.group, self.parameters, self.apply)
 
     def graph(self) -> Graph:
-        """Ties between all agents of a group: what somebody knows who knows the groups.
+        """Edges between all agents of a group: what somebody knows who knows the groups.
 
         Examples
         --------

@@ -125,8 +125,8 @@ def field_estimation(
         Number of agents, at least 2.
     seed : int or Generator
     neighbours : int
-        Agents are tied if one is among the nearest of the other, so many of them. Where that leaves parts without ties
-        between them, the shortest such ties are added: the graph is connected.
+        Agents are tied if one is among the nearest of the other, so many of them. Where that leaves parts without edges
+        between them, the shortest such edges are added: the graph is connected.
     noise : float
         Standard deviation of the noise.
     outliers : float
@@ -176,7 +176,7 @@ def _precision(graph: Graph, sums: np.ndarray) -> np.ndarray:
 
 
 def _joined(graph: Graph, positions: np.ndarray) -> Graph:
-    """The graph with the shortest ties that make its parts one, as in Kruskal's algorithm."""
+    """The graph with the shortest edges that make its parts one, as in Kruskal's algorithm."""
     while graph.n_components > 1:
         part = graph.components
         apart = np.where(part[:, None] == part, np.inf, cdist(positions, positions))

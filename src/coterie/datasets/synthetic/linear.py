@@ -81,7 +81,7 @@ def linear_classification(
     noise : float
         Probability that a training label is flipped.
     gamma : float
-        How fast ties fade with the angle.
+        How fast edges fade with the angle.
     cut : float
         Weights below it are dropped.
 

@@ -86,10 +86,10 @@ def mean_estimation(
     noise : float
         Standard deviation of the agents around their moon.
     bandwidth : float
-        How fast ties fade with the distance.
+        How fast edges fade with the distance.
     cut : float
         A weight is dropped where it is below this part of the strongest weight of both agents, and so means little
-        to either. An agent's strongest tie always stays: nobody loses all ties, however far away it is.
+        to either. An agent's strongest edge always stays: nobody loses all edges, however far away it is.
 
     Returns
     -------

@@ -79,7 +79,7 @@ def clustered_moons(
     moon_noise : float
         Standard deviation of the points around their moon.
     sigma : float
-        How fast ties fade with the angle.
+        How fast edges fade with the angle.
     cut : float
         Weights below it are dropped.
     clusters : sequence of float
@@ -151,7 +151,7 @@ def rotated_moons(
     moon_noise : float
         Standard deviation of the points around their moon.
     sigma : float
-        How fast ties fade with the angle.
+        How fast edges fade with the angle.
     cut : float
         Weights below it are dropped. With 1e-6, an agent has 61.8 neighbours on average, and 60.86 in the paper, which
         does not say what it drops.

@@ -104,13 +104,13 @@ def _errors(report: Any, who: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def _map(found: Any, who: np.ndarray, place: dict[int, int]) -> dict[str, Any]:
-    """Places in a square, ties, and who is nearest; agents by their numbers on the page."""
+    """Places in a square, edges, and who is nearest; agents by their numbers on the page."""
     xy, bent = _bent(found.xy) if found.kind == "models" else (found.xy, False)
     xy = xy - (xy.max(axis=0) + xy.min(axis=0)) / 2.0
     xy = xy / (np.abs(xy).max(initial=0.0) or 1.0)
     to = np.full(len(found.xy) + 1, -1)
     to[list(place)] = list(place.values())
-    i, j, weight = found.ties
+    i, j, weight = found.edges
     kept = (to[i] >= 0) & (to[j] >= 0)
     near = to[found.near[who]]
     return {
@@ -119,7 +119,7 @@ def _map(found: Any, who: np.ndarray, place: dict[int, int]) -> dict[str, Any]:
         "bent": bent,
         "x": numbers(xy[who, 0], PLACE),
         "y": numbers(xy[who, 1], PLACE),
-        "ties": [to[i][kept].tolist(), to[j][kept].tolist(), numbers(weight[kept], 3)],
+        "edges": [to[i][kept].tolist(), to[j][kept].tolist(), numbers(weight[kept], 3)],
         "near": near.ravel().tolist(),
         "near_by": numbers(found.near_by[who].ravel(), PLACE),
         "nearest": int(near.shape[1]),

@@ -1,4 +1,4 @@
-"""Who is alike: where agents are on the map, their ties, and who is nearest to each."""
+"""Who is alike: where agents are on the map, their edges, and who is nearest to each."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from ...graphs.builders import nearest
 from ...graphs.layout import layout
 from ...pooling.rows import Grouped, dense
 
-#: Ties that are drawn, at most: the heaviest, and the heaviest of each agent.
-TIES = 60_000
+#: Edges that are drawn, at most: the heaviest, and the heaviest of each agent.
+EDGES = 60_000
 #: Nearest agents that are named.
 NEAREST = 6
 #: Directions in which nearest agents are looked for, at most.
@@ -24,14 +24,14 @@ class Places(NamedTuple):
     kind: str  # "graph", "correlations" or "models"
     xy: np.ndarray  # (n, 2)
     shares: list[float]  # of the differences, along each axis; empty for a graph
-    ties: tuple[np.ndarray, np.ndarray, np.ndarray]
+    edges: tuple[np.ndarray, np.ndarray, np.ndarray]
     near: np.ndarray  # (n, k) agents; -1 for none
-    near_by: np.ndarray  # (n, k) weights of ties, correlations, or distances
+    near_by: np.ndarray  # (n, k) weights of edges, correlations, or distances
     far: np.ndarray  # (n,) how far from the common model, in standard deviations of the population
 
 
 def places(model: Any, rows: Grouped | None) -> Places:
-    """By ties if there are any; by correlations of tasks; or else by how models differ."""
+    """By edges if there are any; by correlations of tasks; or else by how models differ."""
     n = len(model.agents_)
     Z = deviations(model, rows)
     far = np.sqrt(np.mean(Z**2, axis=1)) if Z.shape[1] else np.zeros(n)
@@ -41,7 +41,7 @@ def places(model: Any, rows: Grouped | None) -> Places:
     if graph is not None and graph.n_edges:
         discs = np.full(n, 40.0) if n > 200 else np.full(n, 120.0)
         where = layout(graph, discs, 0, xy)
-        return Places("graph", where, [], _heaviest(graph), *_by_ties(graph), far)
+        return Places("graph", where, [], _heaviest(graph), *_by_edges(graph), far)
     if model._models.covariances:
         where, shares, related = _by_correlations(model._models.covariances)
         return Places("correlations", where, shares, none, *related, far)
@@ -89,18 +89,18 @@ def _components(Z: np.ndarray) -> tuple[np.ndarray, list[float], np.ndarray]:
 
 def _heaviest(graph: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     i, j, weight = graph.edges()
-    if len(weight) <= TIES:
+    if len(weight) <= EDGES:
         return i, j, weight
     keep = np.zeros(len(weight), bool)
-    keep[np.argsort(-weight, kind="stable")[:TIES]] = True
+    keep[np.argsort(-weight, kind="stable")[:EDGES]] = True
     for end in (i, j):  # and the heaviest of each agent
         order = np.lexsort((-weight, end))
         keep[order[np.unique(end[order], return_index=True)[1]]] = True
     return i[keep], j[keep], weight[keep]
 
 
-def _by_ties(graph: Any) -> tuple[np.ndarray, np.ndarray]:
-    """The neighbours of each agent with the heaviest ties."""
+def _by_edges(graph: Any) -> tuple[np.ndarray, np.ndarray]:
+    """The neighbours of each agent with the heaviest edges."""
     k = min(NEAREST, int(graph.n_neighbours.max(initial=0)))
     near, weight = np.full((graph.n, k), -1), np.zeros((graph.n, k))
     owner = np.repeat(np.arange(graph.n), np.diff(graph.start))

@@ -34,7 +34,7 @@ function num(value, digits = 4) {
 }
 const percent = (share) => { const value = 100 * share; return `${(Math.abs(value) >= 9.95 ? value.toFixed(0) : value.toFixed(1)).replace("-", "−")}\u00a0%`; };
 const size = (bytes) => (bytes >= 1e9 ? `${num(bytes / 1e9, 3)} GB` : bytes >= 1e6 ? `${num(bytes / 1e6, 3)} MB` : bytes >= 1e3 ? `${num(bytes / 1e3, 3)} kB` : `${count(bytes)} bytes`);
-const roomy = (wide, narrow) => (innerWidth < 620 ? narrow : wide); // of a drawing, so that its letters stay legible
+const roomy = (wide, narrow) => (innerWidth < 620 ? narrow : wide); // of a drawing, so that its messages stay legible
 const say = (text) => { $("live").textContent = text; };
 
 // -- agents -----------------------------------------------------------------------------------------------------------
@@ -95,7 +95,7 @@ function readColours() {
   const probe = make("span", { hidden: true });
   document.body.append(probe);
   palette = {};
-  for (const name of ["panel", "raised", "ink", "quiet", "line", "edge", "together", "alone", "one", "stand", "none", "tie", "pale", "soft"]) {
+  for (const name of ["panel", "raised", "ink", "quiet", "line", "edge", "together", "alone", "one", "stand", "none", "edge", "pale", "soft"]) {
     probe.style.color = `var(--${name})`;
     palette[name] = getComputedStyle(probe).color;
   }
@@ -423,7 +423,7 @@ class AgentMap {
     const margin = this.mini ? 18 : 34;
     let wide = 1e-9, tall = 1e-9;
     for (let k = 0; k < N; k += 1) { wide = Math.max(wide, Math.abs(data.map.x[k])); tall = Math.max(tall, Math.abs(spread[k])); }
-    // A map of models may fill the page; one of ties keeps its shape.
+    // A map of models may fill the page; one of edges keeps its shape.
     let sx = (width / 2 - margin) / wide, sy = (height / 2 - margin) / tall;
     if (data.map.kind !== "models") sx = sy = Math.min(sx, sy); else { sx = Math.min(sx, 2.2 * sy); sy = Math.min(sy, 2.2 * sx); }
     const points = new Array(N);
@@ -441,7 +441,7 @@ class AgentMap {
     const { pen, width, height } = canvasOf(this.canvas);
     const points = this.points = this.placed(width, height);
     const colour = COLOURS.find((one) => one.id === state.colour) || COLOURS[0];
-    const [i, j, weight] = data.map.ties;
+    const [i, j, weight] = data.map.edges;
     const near = this.chosen === null ? null : new Set(nearOf(this.chosen).map(([k]) => k));
     if (i.length) {
       let most = 0, least = Infinity;
@@ -455,7 +455,7 @@ class AgentMap {
       }
       const thin = i.length > 20000 ? 0.35 : i.length > 4000 ? 0.5 : 1;
       buckets.forEach((bucket, level) => {
-        pen.strokeStyle = palette.tie; pen.globalAlpha = (i.length > 4000 ? [0.08, 0.15, 0.25, 0.4] : [0.34, 0.5, 0.7, 0.95])[level]; pen.lineWidth = thin * (0.5 + 0.5 * level);
+        pen.strokeStyle = palette.edge; pen.globalAlpha = (i.length > 4000 ? [0.08, 0.15, 0.25, 0.4] : [0.34, 0.5, 0.7, 0.95])[level]; pen.lineWidth = thin * (0.5 + 0.5 * level);
         pen.beginPath();
         for (const e of bucket) { pen.moveTo(points[i[e]].x, points[i[e]].y); pen.lineTo(points[j[e]].x, points[j[e]].y); }
         pen.stroke();
@@ -569,7 +569,7 @@ function medianOf(values) { const there = values.filter(isNumber).sort((a, b) =>
 
 let map = null;
 const NEARNESS = {
-  graph: ["Agents that are tied are drawn close to each other; a darker line is a heavier tie.", "neighbours", "weight of the tie"],
+  graph: ["Agents that are tied are drawn close to each other; a darker line is a heavier edge.", "neighbours", "weight of the edge"],
   correlations: ["Agents whose tasks are alike are close to each other; those on opposite sides are opposite.", "Most related agents", "correlation"],
   models: ["Agents with similar models are close to each other; those with few rows are near the common model.", "Nearest agents", "distance"],
 };
@@ -616,7 +616,7 @@ function showMap() {
   const axes = data.map.shares.length === 2 && data.map.kind === "models" ? ` Across: ${percent(data.map.shares[0])} of the differences between models; up: ${percent(data.map.shares[1])}.` : data.map.shares.length === 1 && data.map.kind === "models" ? " Agents differ in one direction only, which is across; up and down has no meaning." : "";
   const bent = data.map.bent ? " Those far out are drawn further in." : "";
   $("alike-lead").textContent = `${NEARNESS[data.map.kind][0]}${axes}${bent} Hover for numbers, click to open an agent; drag to move, Ctrl and the wheel to zoom.`;
-  $("map-caption").textContent = `${lit === N ? plural(N, "agent") : `${count(lit)} of ${plural(N, "agent")} shown in full`}${data.map.ties[0].length ? `, ${plural(data.map.ties[0].length, "tie")}` : ""}.${new Set(rows).size > 1 ? " A larger dot has more rows." : ""}`;
+  $("map-caption").textContent = `${lit === N ? plural(N, "agent") : `${count(lit)} of ${plural(N, "agent")} shown in full`}${data.map.edges[0].length ? `, ${plural(data.map.edges[0].length, "edge")}` : ""}.${new Set(rows).size > 1 ? " A larger dot has more rows." : ""}`;
   $("map").setAttribute("aria-label", `Map of ${plural(N, "agent")}. ${NEARNESS[data.map.kind][0]} ${lit} are shown. Arrow keys move it, plus and minus zoom. The search box and the table of all agents open the same pages.`);
   map.draw();
 }
@@ -892,7 +892,7 @@ function showWords() {
   if (isNumber(summary.rows)) facts.push(["rows", count(summary.rows)], ["median rows of an agent", num(summary.median_rows)]);
   facts.push(["columns", count(summary.columns)]);
   if (isNumber(summary.noise)) facts.push(["noise (sd)", num(summary.noise)]);
-  if (data.map.ties[0].length) facts.push(["ties", count(data.map.ties[0].length)]);
+  if (data.map.edges[0].length) facts.push(["edges", count(data.map.edges[0].length)]);
   if (summary.log_odds_of !== undefined) facts.push(["models give the log-odds of", summary.log_odds_of]);
   $("facts").replaceChildren(...facts.map(([name, value]) => make("div", {}, [make("dt", {}, name), make("dd", {}, value)])));
 
@@ -914,7 +914,7 @@ function showWords() {
 
   const { sent } = data;
   const told = [];
-  for (const [name, label] of [["wakes", "wakes"], ["rounds", "rounds"], ["letters", "letters"], ["vectors", "vectors"]]) if (isNumber(sent[name])) told.push([label, count(sent[name])]);
+  for (const [name, label] of [["wakes", "wakes"], ["rounds", "rounds"], ["messages", "messages"], ["vectors", "vectors"]]) if (isNumber(sent[name])) told.push([label, count(sent[name])]);
   if (isNumber(sent.bytes)) told.push(["sent in all", size(sent.bytes)], ["for each agent", size(sent.bytes / Math.max(1, data.agents.total))]);
   told.push(isNumber(sent.epsilon) ? ["epsilon spent", num(sent.epsilon)] : ["privacy budget spent", "none"]);
   if (isNumber(sent.delta)) told.push(["delta", num(sent.delta)]);

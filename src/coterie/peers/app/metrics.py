@@ -20,13 +20,13 @@ from ..wire.limits import Buckets
 LINES = 6.0
 #: What tells of a peer's data. Of a private peer, nobody but its owner is told that.
 TELLING = ("score", "score_alone", "objective", "served", "why", "influence")
-#: Metrics by what they show of a status, and of each of its ties.
+#: Metrics by what they show of a status, and of each of its edges.
 FIELDS = {
     "wakes": "wakes_total",
     "starts": "starts_total",
     "uptime": "uptime_seconds",
-    "letters_in": "letters_received_total",
-    "letters_out": "letters_sent_total",
+    "messages_in": "messages_received_total",
+    "messages_out": "messages_sent_total",
     "bytes_out": "bytes_sent_total",
     "score": "score",
     "score_alone": "score_alone",
@@ -40,9 +40,14 @@ FIELDS = {
     "age": "status_age_seconds",
     "state_age": "state_age_seconds",
 }
-OF_TIES = {"weight": "tie_weight", "alive": "tie_connected", "heard": "tie_heard_seconds", "influence": "tie_influence"}
+OF_EDGES = {
+    "weight": "edge_weight",
+    "alive": "edge_connected",
+    "heard": "edge_heard_seconds",
+    "influence": "edge_influence",
+}
 #: Events that are logged at any level; what the library warns of is one, too.
-LOUD = ("trouble", "removed", "refused", "served", "muted", "warning", "error", "critical")
+LOUD = ("errors", "removed", "refused", "served", "muted", "warning", "error", "critical")
 
 
 class Log(logging.Handler):
@@ -99,7 +104,7 @@ def prometheus(status: Mapping[str, Any]) -> str:
 
     for field, metric in FIELDS.items():
         add(metric, [(told.get(field), {})])
-    for field, metric, key in (("refused", "refused_total", "reason"), ("trouble", "trouble_total", "kind")):
+    for field, metric, key in (("refused", "refused_total", "reason"), ("errors", "errors_total", "kind")):
         add(metric, [(count, {key: name}) for name, count in (told.get(field) or {}).items()])
     by = (told.get("refused_by") or {}).items()
     add("refused_by_total", [(n, {"peer": j, "reason": reason}) for j, counts in by for reason, n in counts.items()])
@@ -115,10 +120,10 @@ def prometheus(status: Mapping[str, Any]) -> str:
     add("muted", [(1.0, {"peer": name}) for name in told.get("muted") or ()])
     if "at" in told:
         add("health", [(float(LEVELS.index(worst(findings(told, told.get("age", 0.0), now)))), {})])
-    for field, metric in OF_TIES.items():
+    for field, metric in OF_EDGES.items():
         if field not in TELLING or "epsilon" not in told:
-            known = [tie for tie in told.get("ties") or () if tie.get(field) is not None]
-            add(metric, [(float(tie[field]), {"peer": tie["name"]}) for tie in known])
+            known = [edge for edge in told.get("edges") or () if edge.get(field) is not None]
+            add(metric, [(float(edge[field]), {"peer": edge["name"]}) for edge in known])
     return "\n".join(lines) + "\n"
 
 

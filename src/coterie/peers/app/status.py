@@ -20,7 +20,7 @@ def status_of(program: Program, running: bool = True) -> dict[str, Any]:
     node, now = program.node, program.clock()
     alive = program.transport.alive()
     moved = influences(node)
-    ties = [
+    edges = [
         {
             "name": node.group.name_of(j),
             "weight": weight,
@@ -29,7 +29,7 @@ def status_of(program: Program, running: bool = True) -> dict[str, Any]:
             "heard": round(now - node.fresh.heard[j], 1) if j in node.fresh.heard else None,
             "influence": round(moved[j], 4) if j in moved else None,
         }
-        for j, weight in sorted(node.ties.items())
+        for j, weight in sorted(node.edges.items())
     ]
     names = {member.address: member.name for member in node.group.roster.members}
     status: dict[str, Any] = {
@@ -48,20 +48,20 @@ def status_of(program: Program, running: bool = True) -> dict[str, Any]:
         "wakes": node.wakes,
         "rows": node.work.size,
         "classes": node.charter.labels,
-        "ties": ties,
-        "letters_in": node.mail.received["letters"],
-        "letters_by": {node.group.name_of(j): count for j, count in node.mail.letters_by.items()},
-        "letters_out": node.mail.sent["letters"],
+        "edges": edges,
+        "messages_in": node.mail.received["messages"],
+        "messages_by": {node.group.name_of(j): count for j, count in node.mail.messages_by.items()},
+        "messages_out": node.mail.sent["messages"],
         "bytes_out": node.mail.sent["bytes"],
         "rate": node.charter.rate,
         **_refused(program),
         "muted": sorted(node.group.name_of(j) for j in node.group.muted),
         "transport": dict(program.transport.counts),
         "strangers": program.transport.strangers(),
-        "trouble": {what: count for what, count in node.trouble.items() if count},
-        "trouble_at": dict(node.trouble.at),
-        "last_trouble": node.trouble.last,
-        "alarms": dict(node.trouble.alarms),
+        "errors": {what: count for what, count in node.errors.items() if count},
+        "error_at": dict(node.errors.at),
+        "last_error": node.errors.last,
+        "alerts": dict(node.errors.alerts),
         "status_error": program.unwritten,
         "certificate_expires": program.expires,
         "disk": disk_of(program.folder),

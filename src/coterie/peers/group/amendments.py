@@ -1,11 +1,11 @@
-"""Another charter for the same group: the steward proposes it, every member accepts it, and keeps what it has learned.
+"""Another charter for the same group: the admin proposes it, every member accepts it, and keeps what it has learned.
 
 A charter cannot change, because its hash is the run. So :func:`amend` makes a new one, which names the run that it
-amends, with a first list of the same members, keys, addresses and ties. Both go out in the old run, as a bulletin. Each
+amends, with a first list of the same members, keys, addresses and edges. Both go out in the old run, as an announcement. Each
 member decides (:func:`accept`), and begins the new run with its keys, its certificate, and its model as far as that
 still fits (:func:`start_from_past`). What belonged to the old run is kept in the folder ``runs``.
 
-A member that was away hears of it from any that has moved on (:attr:`coterie.peers.node.node.Node.for_visitors`).
+A member that was away hears of it from any that has moved on (:attr:`coterie.peers.node.node.Node.for_non_members`).
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from ...errors import CoterieError, DataError, IdentityError, ParameterError
 from ..node.audit_log import FILE as AUDIT_FILE
 from ..node.audit_log import AuditLog
 from ..node.process import only_one
-from .bulletins import CHARTER, Bulletin, Topic
-from .charter import Charter, charter_in, charter_json, usual_letters
-from .groups import _begin, _joined, _own_entry, check_usable, steward_at
+from .announcements import CHARTER, Announcement, Topic
+from .charter import Charter, charter_in, charter_json, usual_messages
+from .groups import _begin, _joined, _own_entry, admin_at, check_usable
 from .identity import Identity, public_bytes
 from .records import encoded, from_msgpack, made
 from .renewal import board_of, post
@@ -38,13 +38,13 @@ ACCEPTED, BEGAN = "accepted", "began.json"
 #: What belongs to a run, and is put aside with it.
 OF_A_RUN = ("state", "model.json", "ledger", "ledger.head", "ledger.kept")
 #: What a charter says of itself, and not of what is learned.
-OF_ITSELF = ("steward", "amends")
+OF_ITSELF = ("admin", "amends")
 #: What a list of members says of its own run alone.
-OF_A_LIST = ("run", "version", "history", "voids", "mandates")
+OF_A_LIST = ("run", "version", "history", "voids", "delegations")
 
 
 class Amendment(msgspec.Struct, frozen=True):
-    """The body of a bulletin: a charter, and its first list of members, as the steward has signed it."""
+    """The body of an announcement: a charter, and its first list of members, as the admin has signed it."""
 
     charter: Charter
     roster: bytes
@@ -66,23 +66,23 @@ class Accepted(NamedTuple):
     running: bool  # whether a running peer is left to carry it out
 
 
-# -- the steward ------------------------------------------------------------------------------------------------------
+# -- the admin ------------------------------------------------------------------------------------------------------
 
 
 def amend(group: Where, **changes: Any) -> Charter:
-    """Propose a charter with other fields to the members of a group. The steward's folder goes over to it at once."""
+    """Propose a charter with other fields to the members of a group. The admin's folder goes over to it at once."""
     from ..model.tables import check_charter  # with pandas, as in groups.create
     from ..model.work import check_parts
 
-    with steward_at(group) as office:
+    with admin_at(group) as office:
         old = office.charter
         for name in changes:
             known = [field for field in Charter.__struct_fields__ if field not in (*OF_ITSELF, "format")]
             if name not in known:
                 raise ParameterError(f"{name!r} cannot be changed: choose from {', '.join(known)}")
-        if "rate" in changes and old.letters_per_second == usual_letters(old.rate):
-            changes.setdefault("letters_per_second", usual_letters(changes["rate"]))
-        mine = {"steward": public_bytes(office.steward), "amends": old.run}
+        if "rate" in changes and old.messages_per_second == usual_messages(old.rate):
+            changes.setdefault("messages_per_second", usual_messages(changes["rate"]))
+        mine = {"admin": public_bytes(office.admin), "amends": old.run}
         charter = made(Charter, {**msgspec.structs.asdict(old), **changes, **mine})
         if not differences(old, charter):
             raise ParameterError("nothing would change: the charter has these values already")
@@ -157,20 +157,20 @@ def _value(charter: Charter, field: str, text: str) -> Any:
 # -- a member ---------------------------------------------------------------------------------------------------------
 
 
-def read_amendment(bulletin: Bulletin) -> Amendment:
-    """What a bulletin of the kind "charter" proposes."""
-    what = f"the charter that is to follow run {bulletin.about}"
-    found = from_msgpack(bulletin.body, Amendment, what)
-    if found.charter.amends != bulletin.about:
+def read_amendment(announcement: Announcement) -> Amendment:
+    """What an announcement of the kind "charter" proposes."""
+    what = f"the charter that is to follow run {announcement.about}"
+    found = from_msgpack(announcement.body, Amendment, what)
+    if found.charter.amends != announcement.about:
         raise DataError(
-            f"{what} says that it follows run {found.charter.amends}: the bulletin is not good, ask the steward"
+            f"{what} says that it follows run {found.charter.amends}: the announcement is not good, ask the admin"
         )
     read_roster(found.roster, found.charter, f"the list of members of {what}")
     return found
 
 
-def proposed(held: Mapping[Topic, Bulletin], charter: Charter) -> Amendment | None:
-    """The charter that the steward proposes in place of one, or of those between: the last of them."""
+def proposed(held: Mapping[Topic, Announcement], charter: Charter) -> Amendment | None:
+    """The charter that the admin proposes in place of one, or of those between: the last of them."""
     found, run, seen = None, charter.run, {charter.run}
     while (CHARTER, run) in held:
         found = read_amendment(held[CHARTER, run])
@@ -182,22 +182,20 @@ def proposed(held: Mapping[Topic, Bulletin], charter: Charter) -> Amendment | No
 
 
 def accept(folder: Where, run: str | None = None) -> Accepted:
-    """Go over to the charter that the steward proposes; `run` is the one it must be, as heard from the steward."""
+    """Go over to the charter that the admin proposes; `run` is the one it must be, as heard from the admin."""
     peer = Identity.load(folder)
     charter, roster = _joined(peer)
     found = proposed(board_of(peer.folder).held, charter)
     if found is None:
         raise DataError(
             f"no other charter has come to {peer.name} than that of run {charter.run}, which it has. To bring one: "
-            f"coterie peer update {peer.folder} CLUB/bulletins"
+            f"coterie peer update {peer.folder} CLUB/announcements"
         )
     new = found.charter
     if run is not None and new.run != run:
-        raise DataError(
-            f"the steward proposes run {new.run}, and not {run!r:.80}: ask the steward which one it must be"
-        )
-    if new.steward not in signers(charter, roster):
-        raise DataError(f"run {new.run} is signed by a steward of another group: do not accept it")
+        raise DataError(f"the admin proposes run {new.run}, and not {run!r:.80}: ask the admin which one it must be")
+    if new.admin not in signers(charter, roster):
+        raise DataError(f"run {new.run} is signed by an admin of another group: do not accept it")
     what = f"the charter of run {new.run}"
     first = read_roster(found.roster, new, f"the list of members of {what}")
     _own_entry(peer, first, what, before=_own_entry(peer, roster, str(peer.folder / "roster")))

@@ -1,4 +1,4 @@
-"""The charter: every public number of a run, and the steward's key. Its hash is the run.
+"""The charter: every public number of a run, and the admin's key. Its hash is the run.
 
 So two peers that name the same run have read the same charter, and nobody can change a number of it without starting
 another run. Its bounds are its types; its method, loss, graph rule and privacy terms are checked by making them
@@ -25,21 +25,21 @@ Setting = Annotated[int, Meta(ge=-EXACT, le=EXACT)] | Finite | Text
 Settings = Annotated[dict[Argument, Setting], Meta(max_length=100)]
 Place = Annotated[int, Meta(ge=0, le=100_000)]
 
-#: Methods of the objective "differentiable": those for which a lost letter is no more than an old one.
+#: Methods of the objective "differentiable": those for which a lost message is no more than an old one.
 TRAINING = ("tied-sgd", "local-sgd", "dpsgd")
-#: No model has more parameters; and no letter more bytes.
-MAX_PARAMETERS, MAX_LETTER = 200_000, 1_000_000
+#: No model has more parameters; and no message more bytes.
+MAX_PARAMETERS, MAX_MESSAGE = 200_000, 1_000_000
 #: What is written in single precision must fit there.
 SINGLE_RADIUS = 1e30
 #: Methods of the objective "pooling"; the first that there is, is the default.
 POOLING = ("resilient-pooling", "gossip-pooling")
 #: Share of the neighbours' values that is left out at each end by default: one of four.
 TRIM = 0.25
-#: What bounds models and rows where a charter does not say: in pooling, units are nobody's business, and letters have
+#: What bounds models and rows where a charter does not say: in pooling, units are nobody's business, and messages have
 #: bounds of their own.
 RADIUS, ANY_RADIUS, MAX_ROWS, ANY_ROWS = 1e3, 1e50, 1000, 1_000_000
 #: Fields that :func:`make_charter` gives values that fit the others, if they are not given.
-FITTED = ("method", "objective", "loss", "trim", "radius", "max_rows", "ridge", "letters_per_second")
+FITTED = ("method", "objective", "loss", "trim", "radius", "max_rows", "ridge", "messages_per_second")
 
 
 class Encoding(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -184,30 +184,30 @@ class Charter(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         local-sgd or dpsgd. Default: pooling, or cd with --learn or an objective over a graph; of networks tied-sgd.
     settings : dict
         Further arguments of the method; of boosting also ``stumps``, ``beta``, and ``low`` and ``high``, the public
-        range of the features; of one that trains, those of its optimiser, :class:`coterie.SGD` or, with
-        ``optimiser="adam"``, :class:`coterie.Adam`.
+        range of the features; of one that trains, those of its optimiser, :class:`coterie.optim.SGD` or, with
+        ``optimiser="adam"``, :class:`coterie.optim.Adam`.
     trim : float
         Against poisoning: share of neighbours' values left out at each end. Default: a quarter, where the method can.
     learned : dict, optional
-        Arguments of :class:`coterie.GraphRule`, ``every`` and ``sampling``. None: the ties are those of the roster.
+        Arguments of :class:`coterie.GraphRule`, ``every`` and ``sampling``. None: the edges are those of the roster.
     privacy : dict, optional
         Arguments of :func:`coterie.Private`. None: not private.
     radius : float
         No honest model is longer than this. Default: 1000, for pooling any.
     rate : float
         Wakes of a member in a second.
-    letter_bytes : int
-        No letter is longer.
-    letters_per_second : float
+    message_bytes : int
+        No message is longer.
+    messages_per_second : float
         From one sender.
-    steward : bytes
+    admin : bytes
         The public key that signs rosters.
     amends : str, optional
         The run that this one follows. So no two charters of a group have the same hash, whatever is changed and back.
 
     Examples
     --------
-    >>> charter = make_charter(features=["age"], target="ill", labels=["no", "yes"], steward=bytes(32))
+    >>> charter = make_charter(features=["age"], target="ill", labels=["no", "yes"], admin=bytes(32))
     >>> charter.objective, charter.loss, len(charter.run)
     ('pooling', 'logistic', 32)
     """
@@ -237,9 +237,9 @@ class Charter(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     privacy: Settings | None = None
     radius: Positive = RADIUS
     rate: Positive = 1.0
-    letter_bytes: Annotated[int, Meta(ge=1_000, le=MAX_LETTER)] = 400_000  # a list of 1,000 members takes 200 kB
-    letters_per_second: Positive = 50.0
-    steward: PublicKey
+    message_bytes: Annotated[int, Meta(ge=1_000, le=MAX_MESSAGE)] = 400_000  # a list of 1,000 members takes 200 kB
+    messages_per_second: Positive = 50.0
+    admin: PublicKey
     amends: Annotated[str, Meta(pattern=r"^[0-9a-f]{32}\Z")] | None = None
     network: Network | msgspec.UnsetType = msgspec.UNSET  # left out, not null: runs without one keep their hashes
     target_center: Finite | msgspec.UnsetType = msgspec.UNSET
@@ -313,7 +313,7 @@ def _check_network(charter: Charter) -> None:
             "Leave out the network, or --epsilon"
         )
     if charter.learned is not None:
-        raise ParameterError("learned does not go with a network: its ties are those of the list of members")
+        raise ParameterError("learned does not go with a network: its edges are those of the list of members")
     if charter.design is not None:
         raise ParameterError("design is for linear models: make the charter from columns, and give center and scale")
     if charter.loss != usual_loss(charter.method, charter.labels is not None, False):
@@ -369,7 +369,7 @@ def make_charter(**fields: Any) -> Charter:
     Parameters
     ----------
     **fields
-        Of the :class:`Charter`. Method, objective, loss, trim, radius, max_rows and letters_per_second have defaults
+        Of the :class:`Charter`. Method, objective, loss, trim, radius, max_rows and messages_per_second have defaults
         that fit the others.
 
     Returns
@@ -383,14 +383,14 @@ def make_charter(**fields: Any) -> Charter:
 
     Examples
     --------
-    >>> make_charter(features=["age"], target="dose", method="boosting", steward=bytes(32)).loss
+    >>> make_charter(features=["age"], target="dose", method="boosting", admin=bytes(32)).loss
     'squared'
-    >>> make_charter(features=["age"], target="dose", coupling=-1.0, steward=bytes(32))
+    >>> make_charter(features=["age"], target="dose", coupling=-1.0, admin=bytes(32))
     Traceback (most recent call last):
     ...
     coterie.errors.ParameterError: coupling: expected a number > 0.0
     """
-    from ..model.work import check_parts, longest_letter, trimmable  # with NumPy, which a reader does not need
+    from ..model.work import check_parts, longest_message, trimmable  # with NumPy, which a reader does not need
 
     if fields.get("network") and fields.get("objective", "differentiable") == "differentiable":
         fields = usual_network(fields)
@@ -402,13 +402,13 @@ def make_charter(**fields: Any) -> Charter:
         fields = {"radius": ANY_RADIUS, "max_rows": ANY_ROWS} | fields
     fields.setdefault("loss", usual_loss(method, fields.get("labels") is not None, private))
     charter = made(Charter, fields)
-    if "letters_per_second" not in fields:
-        charter = msgspec.structs.replace(charter, letters_per_second=usual_letters(charter.rate))
+    if "messages_per_second" not in fields:
+        charter = msgspec.structs.replace(charter, messages_per_second=usual_messages(charter.rate))
     check_parts(charter)
     _check_gaps(charter)
-    if charter.network and "letter_bytes" not in fields:
-        needed = longest_letter(charter)
-        charter = made(Charter, msgspec.structs.asdict(charter) | {"letter_bytes": max(charter.letter_bytes, needed)})
+    if charter.network and "message_bytes" not in fields:
+        needed = longest_message(charter)
+        charter = made(Charter, msgspec.structs.asdict(charter) | {"message_bytes": max(charter.message_bytes, needed)})
     if "trim" not in fields and trimmable(charter):
         charter = msgspec.structs.replace(charter, trim=TRIM)
     return charter
@@ -454,8 +454,8 @@ def usual_objective(method: Any, private: bool) -> str:
     return "collaborative" if method == "admm" else "boosting" if method == "boosting" else "personalized"
 
 
-def usual_letters(rate: Any) -> float:
-    """Letters a second from one sender, for a rate, which may not be one yet."""
+def usual_messages(rate: Any) -> float:
+    """Messages a second from one sender, for a rate, which may not be one yet."""
     return max(50.0, 25.0 * rate) if isinstance(rate, int | float) else 50.0
 
 

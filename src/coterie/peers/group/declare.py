@@ -1,4 +1,4 @@
-"""A charter in a steward's words: options of ``coterie group create``, and columns of a model fitted on sample rows."""
+"""A charter in an admin's words: options of ``coterie group create``, and columns of a model fitted on sample rows."""
 
 from __future__ import annotations
 
@@ -132,13 +132,13 @@ class Words(msgspec.Struct, kw_only=True):
     learn : bool
         The members learn who collaborates with whom.
     lam : float, optional
-        For --learn: the larger, the more ties. Default: 1.
+        For --learn: the larger, the more edges. Default: 1.
     kappa : int, optional
         For --learn: how many members to ask at a time. Default: 3.
     every : float, optional
         For --learn: wakes, of anybody, between two updates. Default: 10.
     max_weight : float, optional
-        For --learn: no tie weighs more.
+        For --learn: no edge weighs more.
     epsilon : float, optional
         Privacy: the budget of each member.
     delta : float

@@ -1,16 +1,16 @@
-"""How a group comes about: its steward creates it, peers ask to be in it, are invited, and join.
+"""How a group comes about: its admin creates it, peers ask to be in it, are invited, and join.
 
 ======================  ==============================================================================================
-:func:`create`          the steward: a key that signs rosters, an authority, the charter, and a roster of nobody
+:func:`create`          the admin: a key that signs rosters, an authority, the charter, and a roster of nobody
 :func:`request`         a peer: who it is, and where; signed with both of its keys. Nothing in it is secret
-:func:`invite`          the steward: a certificate, and a new roster with the peer in it. Nothing in it is secret
+:func:`invite`          the admin: a certificate, and a new roster with the peer in it. Nothing in it is secret
 :func:`join`            the peer: checks all of that, and keeps it
-:func:`enroll`          request, invitation and joining at once, where peer and steward are on one machine
-:func:`remove`,         the steward: a new roster. It is the file ``roster`` of the group, which any member can take
-:func:`tie`             (:func:`refresh`) and pass on
+:func:`enroll`          request, invitation and joining at once, where peer and admin are on one machine
+:func:`remove`,         the admin: a new roster. It is the file ``roster`` of the group, which any member can take
+:func:`edge`             (:func:`refresh`) and pass on
 ======================  ==============================================================================================
 
-What a peer believes hangs on one thing, the charter: it holds the steward's key, and the steward signs the invitation
+What a peer believes hangs on one thing, the charter: it holds the admin's key, and the admin signs the invitation
 and every roster. So the charter of a first invitation has to come from somebody one trusts; its run can be compared by
 word of mouth.
 """
@@ -35,7 +35,7 @@ from ..._files import Where, drafted, locked, private_folder, read_bounded, rena
 from ...errors import DataError, IdentityError, ParameterError, RemovedError
 from ..wire.packet import OVERHEAD
 from . import identity as ids
-from .charter import MAX_LETTER, Charter, charter_in, charter_json, make_charter
+from .charter import MAX_MESSAGE, Charter, charter_in, charter_json, make_charter
 from .identity import MEMBER_DAYS, AuthorityKey, Identity, check_name, split_endpoint
 from .records import PublicKey, read_json, to_json
 from .roster import Fork, Member, Relay, Roster, described, read_roster, relation, roster_in, sign_roster, signers
@@ -47,11 +47,11 @@ if TYPE_CHECKING:
 #: No request, and no certificate, is longer.
 MAX_REQUEST_BYTES = 50_000
 #: Members that a newcomer of a group that pools is tied to, if nobody says.
-USUAL_TIES = 6
+USUAL_EDGES = 6
 
 
 class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a peer asks the steward for: see :func:`read_request`."""
+    """What a peer asks the admin for: see :func:`read_request`."""
 
     format: Literal[1] = 1
     name: str
@@ -67,7 +67,7 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 
 class Invitation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What the steward answers: a certificate, and a roster that the peer is in."""
+    """What the admin answers: a certificate, and a roster that the peer is in."""
 
     format: Literal[1] = 1
     name: str
@@ -81,23 +81,23 @@ class Invitation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         check_name(self.name)
 
 
-def stewards_of(record: Any) -> list[bytes]:
+def admins_of(record: Any) -> list[bytes]:
     """The keys that may sign a record with a charter and a list of members, which is checked by itself later."""
     try:
         allowed = signers(record.charter, read_roster(record.roster, record.charter))
     except DataError:
-        allowed = {record.charter.steward}
-    return sorted(allowed, key=lambda key: key != record.charter.steward)
+        allowed = {record.charter.admin}
+    return sorted(allowed, key=lambda key: key != record.charter.admin)
 
 
 REQUESTS = Signed(Request, b"coterie request 1\n", lambda asked: [asked.key])
-#: Whom an error names beside the steward of a charter.
-MANDATED = ", or one with a mandate of it"
-INVITATIONS = Signed(Invitation, b"coterie invitation 1\n", stewards_of, MANDATED)
+#: Whom an error names beside the admin of a charter.
+DELEGATED = ", or one with a delegation of it"
+INVITATIONS = Signed(Invitation, b"coterie invitation 1\n", admins_of, DELEGATED)
 
 
 class Register(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What the steward remembers and rosters do not say."""
+    """What the admin remembers and rosters do not say."""
 
     format: Literal[1] = 1
     addresses: Annotated[int, Meta(ge=0)] = 0  # given so far, also to members that have left
@@ -121,29 +121,29 @@ class Register(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
 @dataclasses.dataclass(frozen=True)
 class Group:
-    """A group as its steward sees it: see :func:`load_group`."""
+    """A group as its admin sees it: see :func:`load_group`."""
 
     folder: Path
     charter: Charter
     roster: Roster
-    steward: SigningKey
+    admin: SigningKey
     ca: x509.Certificate
     ca_key: AuthorityKey
     register: Register
 
     def signed(self, roster: Roster) -> bytes:
-        """The next version, if a letter can carry it."""
-        signed, most = sign_roster(roster, self.steward), self.charter.letter_bytes - OVERHEAD
+        """The next version, if a message can carry it."""
+        signed, most = sign_roster(roster, self.admin), self.charter.message_bytes - OVERHEAD
         if len(signed) > most:
             raise ParameterError(
-                f"a list of {len(roster.members)} members and {len(roster.ties)} ties takes {len(signed)} bytes, and "
-                f"letters of this run carry {most}: use fewer ties, or agree on longer letters (coterie group amend "
-                f"{self.folder} --set letter_bytes={min(MAX_LETTER, 2 * self.charter.letter_bytes)})"
+                f"a list of {len(roster.members)} members and {len(roster.edges)} edges takes {len(signed)} bytes, and "
+                f"messages of this run carry {most}: use fewer edges, or agree on longer messages (coterie group amend "
+                f"{self.folder} --set message_bytes={min(MAX_MESSAGE, 2 * self.charter.message_bytes)})"
             )
         return signed
 
     def keep(self, roster: Roster, signed: bytes | None = None, register: Register | None = None) -> Roster:
-        """Keep the next version; first what the steward remembers, with every address counted that it has given."""
+        """Keep the next version; first what the admin remembers, with every address counted that it has given."""
         signed, register = self.signed(roster) if signed is None else signed, register or self.register
         most = max(register.addresses, self.roster.given, roster.given)
         self.keep_register(msgspec.structs.replace(register, addresses=most))
@@ -151,7 +151,7 @@ class Group:
         return roster
 
     def keep_register(self, register: Register) -> None:
-        """What the steward remembers, where the list of members stays as it is."""
+        """What the admin remembers, where the list of members stays as it is."""
         write_atomic(self.folder / "group.json", to_json(register))
 
 
@@ -167,7 +167,7 @@ class Membership:
 
 
 #: What to say to a peer whose certificate is.
-REVOKED = "the steward has revoked this peer's certificate. To be invited again, make a request with a new TLS key"
+REVOKED = "the admin has revoked this peer's certificate. To be invited again, make a request with a new TLS key"
 
 
 class Newcomer(NamedTuple):
@@ -176,10 +176,10 @@ class Newcomer(NamedTuple):
     folder: Where
     name: str
     listen: str | None = None
-    ties: Mapping[str, float] = {}  # weights by the names of members, or of those enrolled before it
+    edges: Mapping[str, float] = {}  # weights by the names of members, or of those enrolled before it
 
 
-# -- the steward -----------------------------------------------------------------------------------------------------
+# -- the admin -----------------------------------------------------------------------------------------------------
 
 
 def create(
@@ -191,7 +191,7 @@ def create(
     """
     from ..model.tables import check_charter  # with pandas, which only the one who creates a group needs here
 
-    where, steward = Path(folder), ids.new_signing_key()
+    where, admin = Path(folder), ids.new_signing_key()
     if model is not None:
         from .networks import described, load_model
 
@@ -199,9 +199,9 @@ def create(
         parts = fields["features"] if fields.get("columns") is None else fields["columns"].parts
         width = len(parts) + bool(fields.get("intercept", False))
         fields["network"] = given | described(load_model(model), width, given.get("seed", 0))
-    charter = make_charter(**fields, steward=ids.public_bytes(steward))
+    charter = make_charter(**fields, admin=ids.public_bytes(admin))
     check_charter(charter)
-    kept = {where / "steward.key": ids.private_pem(steward)}
+    kept = {where / "admin.key": ids.private_pem(admin)}
     if ca is None:
         ca_key, certificate = ids.make_ca(f"coterie {charter.run}")
         kept[where / "ca.key"] = ids.private_pem(ca_key)
@@ -214,38 +214,38 @@ def create(
     kept[where / "ca.crt"] = ids.certificate_pem(certificate)
     kept[where / "group.json"] = to_json(register)
     kept[where / "charter.json"] = charter_json(charter)
-    kept[where / "roster"] = sign_roster(Roster(charter.run, 1), steward)
+    kept[where / "roster"] = sign_roster(Roster(charter.run, 1), admin)
     private_folder(where)
-    write_new(kept, {"steward.key", "ca.key"}, "a group")
+    write_new(kept, {"admin.key", "ca.key"}, "a group")
     return charter
 
 
 def load_group(folder: Where, *, signing: bool = True) -> Group:
-    """A group as its steward sees it, who is to be one that may sign."""
+    """A group as its admin sees it, who is to be one that may sign."""
     where = Path(folder)
     if not (where / "group.json").is_file():
         raise IdentityError(f"{where} holds no group: there is no group.json in it")
     register = read_json(where / "group.json", Register)
     charter = charter_in(where)
-    steward = ids.read_key(where / "steward.key", SigningKey, "an Ed25519 key")
+    admin = ids.read_key(where / "admin.key", SigningKey, "an Ed25519 key")
     roster = roster_in(where, charter)
     if signing:
-        _check_steward(charter, roster, ids.public_bytes(steward))
+        _check_admin(charter, roster, ids.public_bytes(admin))
     ca = ids.read_certificate(read_bounded(where / "ca.crt", limit=MAX_REQUEST_BYTES), str(where / "ca.crt"))
     ca_key = _authority_key(Path(register.ca_key or where / "ca.key"))
     ids.check_ca(ca, ca_key)
-    return Group(where, charter, roster, steward, ca, ca_key, register)
+    return Group(where, charter, roster, admin, ca, ca_key, register)
 
 
-def _check_steward(charter: Charter, roster: Roster, key: bytes) -> None:
+def _check_admin(charter: Charter, roster: Roster, key: bytes) -> None:
     """Refuse a key that may not sign the next list."""
     allowed = signers(charter, roster, version=roster.version + 1)
     if key in allowed:
         return
-    if key == charter.steward or any(mandate.key == key for mandate in roster.mandates):
+    if key == charter.admin or any(delegation.key == key for delegation in roster.delegations):
         now = ", ".join(sorted(one[:4].hex() for one in allowed))
-        raise IdentityError(f"this steward has handed over: who signs lists of members now is {now}")
-    raise IdentityError("the steward's key is not the one of the charter, and has no mandate of it")
+        raise IdentityError(f"this admin has handed over: who signs lists of members now is {now}")
+    raise IdentityError("the admin's key is not the one of the charter, and has no delegation of it")
 
 
 def _authority_key(path: Path) -> AuthorityKey:
@@ -256,7 +256,7 @@ def _authority_key(path: Path) -> AuthorityKey:
 def invite(
     group: Where,
     request_file: Where,
-    ties: Mapping[str, float] | None = None,
+    edges: Mapping[str, float] | None = None,
     relay: bool = False,
     *,
     replace: bool = False,
@@ -265,21 +265,21 @@ def invite(
 ) -> Path:
     """Take a peer into a group: a certificate, the next roster, and the invitation, by default beside the request.
 
-    Inviting a member again, with the same key, renews its certificate and its endpoint; it keeps its address and ties.
-    Ties are weights by the names of other members, 0 for none; a relay has none, and no address. With `replace`, a peer
-    with another key takes over the name and the ties of a member, but not its address.
+    Inviting a member again, with the same key, renews its certificate and its endpoint; it keeps its address and edges.
+    Edges are weights by the names of other members, 0 for none; a relay has none, and no address. With `replace`, a peer
+    with another key takes over the name and the edges of a member, but not its address.
     """
     source = Path(request_file)
     asked = read_request(read_bounded(source, limit=MAX_REQUEST_BYTES), str(source))
-    with steward_at(group) as office:
-        roster, register = _with(office, asked, ties or {}, relay, replace)
+    with admin_at(group) as office:
+        roster, register = _with(office, asked, edges or {}, relay, replace)
         signed = office.signed(roster)
         invitation = invitation_to(office, asked, signed, days)
         path = source.with_name(f"{asked.name}.invitation") if to is None else Path(to)
         if path.is_dir():
             raise ParameterError(f"{path} is a folder: name the file to write the invitation to")
         # The invitation is on the disk before the roster, and gets its name after it: so there is never an invitation
-        # of a version that the steward could give to another roster. An address that is lost on the way stays unused.
+        # of a version that the admin could give to another roster. An address that is lost on the way stays unused.
         with drafted(path, to_json(invitation)) as draft:
             office.keep(roster, signed, _with_issued(register, [invitation]))
             rename(draft, path)
@@ -287,18 +287,18 @@ def invite(
 
 
 def enroll_all(group: Where, newcomers: Sequence[Newcomer], *, durable: bool = True) -> list[Membership]:
-    """Identities, requests, invitations and joining at once, where steward and peers are on one machine.
+    """Identities, requests, invitations and joining at once, where admin and peers are on one machine.
 
     There is one new version of the roster. Not `durable`: for an experiment, which a crash of the machine may end.
     """
-    with steward_at(group) as office, ThreadPoolExecutor(8) as pool:  # it is mostly the disk that they wait for
+    with admin_at(group) as office, ThreadPoolExecutor(8) as pool:  # it is mostly the disk that they wait for
         peers = list(pool.map(lambda new: Identity.make(new.folder, new.name, new.listen), newcomers))
         try:
             requests = list(pool.map(request_of, peers))
             next_roster, register = office.roster, office.register
             for asked, new in zip(requests, newcomers, strict=True):
                 so_far = dataclasses.replace(office, roster=next_roster, register=register)
-                next_roster, register = _with(so_far, asked, new.ties)
+                next_roster, register = _with(so_far, asked, new.edges)
             next_roster = next_roster.after(office.roster)  # one change, one version
             signed = office.signed(next_roster)
             invitations = list(pool.map(lambda asked: invitation_to(office, asked, signed), requests))
@@ -316,10 +316,10 @@ def enroll_all(group: Where, newcomers: Sequence[Newcomer], *, durable: bool = T
 
 
 def enroll(
-    group: Where, folder: Where, name: str, listen: str | None = None, ties: Mapping[str, float] | None = None
+    group: Where, folder: Where, name: str, listen: str | None = None, edges: Mapping[str, float] | None = None
 ) -> Membership:
     """The same of one peer."""
-    return enroll_all(group, [Newcomer(folder, name, listen, ties or {})])[0]
+    return enroll_all(group, [Newcomer(folder, name, listen, edges or {})])[0]
 
 
 def remove(group: Where, name: str, *, revoked: bool = False) -> Roster:
@@ -329,7 +329,7 @@ def remove(group: Where, name: str, *, revoked: bool = False) -> Roster:
     Its certificate is good for that and nothing else; if it is `revoked` nobody shows it anything. It is revoked at the
     latest when the name is given to another key.
     """
-    with steward_at(group) as office:
+    with admin_at(group) as office:
         roster = office.roster.without(name)
         if revoked:
             roster = office.register.revoking(roster, name).after(office.roster)
@@ -340,9 +340,9 @@ def revoke(group: Where, name: str, serial: str | None = None) -> Roster:
     """Revoke the certificates of a name, or one, in the next version of the roster, and remove nobody.
 
     A member that stays, and has lost its TLS key, makes a new one, and is invited again. Certificates that another
-    steward has signed are known by their serial number alone.
+    admin has signed are known by their serial number alone.
     """
-    with steward_at(group) as office:
+    with admin_at(group) as office:
         if serial is not None:
             number = serial.lower().replace(":", "").lstrip("0")
             until = int(office.ca.not_valid_after_utc.timestamp())
@@ -361,20 +361,20 @@ class Updated(NamedTuple):
 
 
 def update(group: Where, roster_file: Where) -> Updated:
-    """Go on from a list that members hold: after a backup was put back, or when another steward has signed.
+    """Go on from a list that members hold: after a backup was put back, or when another admin has signed.
 
-    If it continues the steward's own list, it takes its place. If neither continues the other, there is a fork, and the
-    steward decides it: the next version continues the list that is given, and says that the steward's own is void.
+    If it continues the admin's own list, it takes its place. If neither continues the other, there is a fork, and the
+    admin decides it: the next version continues the list that is given, and says that the admin's own is void.
     Peers of both branches take it over; but who is on the void one alone has to be invited again.
     """
     content, what = read_bounded(roster_file), f"the list {os.fspath(roster_file)}"
-    with steward_at(group, signing=False) as office:
+    with admin_at(group, signing=False) as office:
         mine, theirs = office.roster, read_roster(content, office.charter, what, held=office.roster)
         match relation(mine, theirs):
             case "newer":
                 return Updated(office.keep(theirs, content), False, [])
             case "fork":
-                _check_steward(office.charter, theirs, ids.public_bytes(office.steward))
+                _check_admin(office.charter, theirs, ids.public_bytes(office.admin))
                 lost = [one.name for one in mine.everybody if one not in theirs.everybody]
                 return Updated(office.keep(theirs.healing(mine)), True, lost)
         raise DataError(
@@ -382,11 +382,11 @@ def update(group: Where, roster_file: Where) -> Updated:
         )
 
 
-def tie(group: Where, a: str, b: str, weight: float = 1.0) -> Roster:
-    """Tie two members in the next version of the roster. A weight of 0 is no tie."""
-    with steward_at(group) as office:
+def edge(group: Where, a: str, b: str, weight: float = 1.0) -> Roster:
+    """Edge two members in the next version of the roster. A weight of 0 is no edge."""
+    with admin_at(group) as office:
         one, other = (office.roster.by_name(name).address for name in (a, b))
-        return office.keep(office.roster.with_tie(one, other, _weight(b, weight)))
+        return office.keep(office.roster.with_edge(one, other, _weight(b, weight)))
 
 
 def read_request(content: bytes, what: str = "the request") -> Request:
@@ -397,7 +397,7 @@ def read_request(content: bytes, what: str = "the request") -> Request:
 
 
 def invitation_to(office: Group, asked: Request, signed_roster: bytes, days: int = MEMBER_DAYS) -> Invitation:
-    """The steward's answer to a request: a certificate, and a roster in which the peer is."""
+    """The admin's answer to a request: a certificate, and a roster in which the peer is."""
     csr = ids.read_csr(asked.csr.encode(), asked.name, asked.key)
     certificate = ids.sign_csr(csr, office.ca_key, office.ca, name=asked.name, endpoint=asked.endpoint, days=days)
     invitation = Invitation(
@@ -407,7 +407,7 @@ def invitation_to(office: Group, asked: Request, signed_roster: bytes, days: int
         certificate=ids.certificate_pem(certificate).decode(),
         roster=signed_roster,
     )
-    return INVITATIONS.sign(invitation, office.steward)
+    return INVITATIONS.sign(invitation, office.admin)
 
 
 def _with_issued(register: Register, invitations: Sequence[Invitation]) -> Register:
@@ -417,12 +417,12 @@ def _with_issued(register: Register, invitations: Sequence[Invitation]) -> Regis
 
 
 def _with(
-    office: Group, asked: Request, ties: Mapping[str, float], relay: bool = False, replace: bool = False
+    office: Group, asked: Request, edges: Mapping[str, float], relay: bool = False, replace: bool = False
 ) -> tuple[Roster, Register]:
     """The next roster, with a member or a relay that asks."""
     roster, register, name = office.roster, office.register, asked.name
-    if relay and ties:
-        raise ParameterError(f"ties={dict(ties)!r}: a relay has no neighbours")
+    if relay and edges:
+        raise ParameterError(f"edges={dict(edges)!r}: a relay has no neighbours")
     if relay and asked.endpoint is None:
         raise DataError(f"{name!r} listens nowhere, so it cannot be a relay: make its identity with listen")
     old = roster.named(name)
@@ -450,26 +450,26 @@ def _with(
         register = msgspec.structs.replace(register, relays={**register.relays, name: asked.key})
         return roster.with_relay(Relay(name, asked.endpoint)).after(office.roster), register
     address = old.address if isinstance(old, Member) else max(register.addresses, office.roster.given)
-    if not ties and not kept and old is None and office.charter.objective == "pooling":
-        kept = usual_ties(roster, name)
-    for other, weight in ties.items():
+    if not edges and not kept and old is None and office.charter.objective == "pooling":
+        kept = usual_edges(roster, name)
+    for other, weight in edges.items():
         if other == name:
-            raise ParameterError(f"ties: {name!r} cannot be tied to itself")
+            raise ParameterError(f"edges: {name!r} cannot be tied to itself")
         kept[roster.by_name(other).address] = _weight(other, weight)
     member = Member(name, address, asked.key, asked.endpoint)
     return roster.with_member(member, kept).after(office.roster), register  # one change, one version
 
 
-def usual_ties(roster: Roster, name: str) -> dict[int, float]:
-    """With whom a newcomer is tied if nobody says: half of them have few ties, half are drawn by their names.
+def usual_edges(roster: Roster, name: str) -> dict[int, float]:
+    """With whom a newcomer is tied if nobody says: half of them have few edges, half are drawn by their names.
 
     Only the former would make a long chain of those who joined one after the other.
     """
     others = [one for one in roster.members if one.name != name]
-    few = sorted(others, key=lambda one: (len(roster.neighbours(one.address)), one.address))[: USUAL_TIES // 2]
+    few = sorted(others, key=lambda one: (len(roster.neighbours(one.address)), one.address))[: USUAL_EDGES // 2]
     drawn = [one for one in others if one not in few]
     drawn.sort(key=lambda one: hashlib.sha256(f"{name}\n{one.name}".encode()).digest())
-    return dict.fromkeys((one.address for one in [*few, *drawn][:USUAL_TIES]), 1.0)
+    return dict.fromkeys((one.address for one in [*few, *drawn][:USUAL_EDGES]), 1.0)
 
 
 def _weight(name: str, weight: Any) -> float:
@@ -478,13 +478,13 @@ def _weight(name: str, weight: Any) -> float:
     except (TypeError, ValueError):
         found = -1.0
     if not 0.0 <= found < float("inf"):
-        raise ParameterError(f"the weight of the tie to {name}, {weight!r:.80}, must be a finite number >= 0")
+        raise ParameterError(f"the weight of the edge to {name}, {weight!r:.80}, must be a finite number >= 0")
     return found
 
 
 @contextlib.contextmanager
-def steward_at(group: Where, *, signing: bool = True) -> Iterator[Group]:
-    """The group in a folder, for one steward at a time."""
+def admin_at(group: Where, *, signing: bool = True) -> Iterator[Group]:
+    """The group in a folder, for one admin at a time."""
     where = Path(group)
     if not where.is_dir():
         raise IdentityError(f"{where} holds no group: there is no such folder")
@@ -496,7 +496,7 @@ def steward_at(group: Where, *, signing: bool = True) -> Iterator[Group]:
 
 
 def request(folder: Where, *, new_tls_key: bool = False) -> Path:
-    """Write the request of a peer that has an identity, for the steward: ``<name>.request`` in its folder.
+    """Write the request of a peer that has an identity, for the admin: ``<name>.request`` in its folder.
 
     With a new TLS key it cannot run before it is invited again: its certificate is of the old one.
     """
@@ -507,13 +507,13 @@ def request(folder: Where, *, new_tls_key: bool = False) -> Path:
 
 
 def request_of(peer: Identity) -> Request:
-    """What a peer asks the steward for, signed with both of its keys. Nothing in it is secret."""
+    """What a peer asks the admin for, signed with both of its keys. Nothing in it is secret."""
     csr = ids.make_csr(peer.tls, peer.name, peer.public).decode()
     return REQUESTS.sign(Request(name=peer.name, endpoint=peer.listen, csr=csr, key=peer.public), peer.signing_key)
 
 
 def join(folder: Where, invitation: Where, run: str | None = None) -> Membership:
-    """Accept an invitation, or a renewed one; `run` is the one it must be for, as heard from the steward otherwise."""
+    """Accept an invitation, or a renewed one; `run` is the one it must be for, as heard from the admin otherwise."""
     what = f"the invitation {os.fspath(invitation)}"
     peer, found = Identity.load(folder), INVITATIONS.read(read_bounded(invitation), what)
     if run is not None and found.charter.run != run:
@@ -533,7 +533,7 @@ def _accept(peer: Identity, found: Invitation, what: str, durable: bool = True) 
     me = _own_entry(peer, roster, what)
     if me.endpoint != peer.listen:
         raise DataError(
-            f"{what} says that {peer.name} listens at {me.endpoint}, and here it is {peer.listen}: give the steward a "
+            f"{what} says that {peer.name} listens at {me.endpoint}, and here it is {peer.listen}: give the admin a "
             "new request"
         )
     with locked(peer.folder):
@@ -580,10 +580,10 @@ def _update(
     """The roster to go on with, if it is a new one."""
     charter, path = charter_in(peer.folder), peer.folder / "roster"
     if charter.run != found.charter.run:
-        if found.charter.amends is not None and found.charter.steward == charter.steward:
+        if found.charter.amends is not None and found.charter.admin == charter.admin:
             raise DataError(
                 f"{peer.folder} has joined run {charter.run}, and {what} is to a later run of the same group: take "
-                f"over the steward's bulletins (coterie peer update {peer.folder} CLUB/bulletins), and then run: "
+                f"over the admin's announcements (coterie peer update {peer.folder} CLUB/announcements), and then run: "
                 f"coterie peer accept {peer.folder}"
             )
         raise DataError(
@@ -591,7 +591,7 @@ def _update(
             "run. Make another identity in another folder"
         )
     held = roster_in(peer.folder, charter)
-    read_roster(found.roster, charter, f"the roster in {what}", held)  # not of a steward that has handed over
+    read_roster(found.roster, charter, f"the roster in {what}", held)  # not of an admin that has handed over
     word = _relation(peer, charter, held, roster, found.roster, what)
     if word in ("newer", "same"):
         return found.roster if word == "newer" else None
@@ -688,6 +688,6 @@ def _own_entry(
             raise DataError(f"{what} gives {peer.name} another address: it has to be invited again, in a new folder")
         return me
     raise refusal(
-        f"{what} leaves {peer.name!r} out: it is not a member, or the steward has removed it from the group "
+        f"{what} leaves {peer.name!r} out: it is not a member, or the admin has removed it from the group "
         f"(version {roster.version}). To take part it has to be invited, or invited again"
     )

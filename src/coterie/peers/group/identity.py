@@ -1,8 +1,8 @@
-"""Who a peer is: a key that signs its letters, a key for TLS, and a certificate from the group's authority.
+"""Who a peer is: a key that signs its messages, a key for TLS, and a certificate from the group's authority.
 
-Two keys, because they prove two things. The Ed25519 key signs letters from end to end, also through relays; it is what
+Two keys, because they prove two things. The Ed25519 key signs messages from end to end, also through relays; it is what
 the roster knows a member by. The EC P-256 key is for the links, which only certificates of the group's own authority
-can open. Keys never leave their folder: the steward sees a request, which both keys have signed.
+can open. Keys never leave their folder: the admin sees a request, which both keys have signed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ...errors import CoterieError, DataError, IdentityError, ParameterError, Si
 from .records import read_json, to_json
 from .signed import SigningKey, signer
 
-#: A name is the common name of a certificate and a part of the keys that letters are sent under.
+#: A name is the common name of a certificate and a part of the keys that messages are sent under.
 NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,62}")
 #: Days that certificates are good for: of a member, and of an authority.
 MEMBER_DAYS, CA_DAYS = 825, 3652
@@ -55,7 +55,7 @@ def check_name(name: Any) -> str:
     if not (isinstance(name, str) and NAME.fullmatch(name)):
         shown = repr(name) if len(repr(name)) <= 80 else f"{repr(name)[:80]}..."
         raise ParameterError(
-            f'name={shown} must be 1 to 63 of a-z, 0-9, "_", "." and "-", and begin with a letter or a digit'
+            f'name={shown} must be 1 to 63 of a-z, 0-9, "_", "." and "-", and begin with a message or a digit'
         )
     return name
 
@@ -429,7 +429,7 @@ class Identity:
         return cls(where, found.name, found.listen, signing, tls)
 
     def move(self, listen: str | None) -> Identity:
-        """The same identity at another address; a new request has to tell the steward."""
+        """The same identity at another address; a new request has to tell the admin."""
         write_atomic(self.folder / "identity.json", to_json(_Described(name=self.name, listen=listen)))
         return replace(self, listen=listen)
 

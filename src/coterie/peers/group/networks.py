@@ -1,9 +1,9 @@
 """Models of a group that are not linear: the one that a charter describes, or the one that each member brings.
 
-A charter holds no code. It says how many hidden units a :class:`coterie.TwoLayer` has; or the names and sizes of the
+A charter holds no code. It says how many hidden units a :class:`coterie.models.TwoLayer` has; or the names and sizes of the
 parameters of a model that the owner of each peer brings as a file of their own machine, ``coterie peer run --model
 FILE.py``, and what that model answers to a few public rows before anybody has learned anything. So members that bring
-another model are told before a letter is sent. Nothing that comes from a charter or the network names a file or a
+another model are told before a message is sent. Nothing that comes from a charter or the network names a file or a
 module.
 """
 
@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ..._files import Where
+from ...core.arrays import PERSONAL
 from ...core.models import Linear, TwoLayer
-from ...core.world import PERSONAL
 from ...errors import CoterieError, DataError, ParameterError
 from ...problem.modelled import NEEDED, roles_of
 
@@ -73,7 +73,9 @@ def load_model(file: Where) -> Any:
     except Exception as error:
         raise DataError(f"the model {file} cannot be made: {type(error).__name__}: {error}") from error
     if not callable(scope.get("model")):
-        raise DataError(f"{file} has no function model(): it must define one that returns a ct.Torch, or another model")
+        raise DataError(
+            f"{file} has no function model(): it must define one that returns a ct.models.Torch, or another model"
+        )
     try:
         model = scope["model"]()
     except Exception as error:
@@ -129,7 +131,7 @@ def check_same(charter: Charter, model: Any, where: str) -> None:
     if found["parts"] != wanted:
         raise DataError(
             f"{where} makes another model than this group learns: its parameters are {_named(found['parts'])}, and the "
-            f"charter has {_named(wanted)}. Ask the steward for the file"
+            f"charter has {_named(wanted)}. Ask the admin for the file"
         )
     if len(found["probe"]) != len(network.probe) or not np.allclose(
         found["probe"], network.probe, rtol=RELATIVE, atol=ABSOLUTE
@@ -137,7 +139,7 @@ def check_same(charter: Charter, model: Any, where: str) -> None:
         raise DataError(
             f"{where} makes a model with the parameters of the charter, but it computes something else, or begins "
             f"elsewhere: with seed {network.seed} it answers {_few(found['probe'])} to public rows, and the charter "
-            f"has {_few(network.probe)}. Ask the steward for the file, and use the same version of what it imports"
+            f"has {_few(network.probe)}. Ask the admin for the file, and use the same version of what it imports"
         )
 
 

@@ -1,6 +1,6 @@
-"""New certificates for members whose old ones expire: the steward makes them as bulletins, and their owners keep them.
+"""New certificates for members whose old ones expire: the admin makes them as announcements, and their owners keep them.
 
-A certificate is made anew for the TLS key that the member has. So nothing secret travels, and the bulletin can go
+A certificate is made anew for the TLS key that the member has. So nothing secret travels, and the announcement can go
 through anybody's hands; whom it is about checks it as it checked the first one.
 """
 
@@ -16,11 +16,21 @@ from typing import NamedTuple
 from ..._files import Where, locked, read_bounded, write_atomic
 from ...errors import DataError, SignatureError
 from ..wire.packet import Refused
-from . import bulletins
+from . import announcements
 from . import identity as ids
-from .bulletins import CERTIFICATE, CHARTER, FOLDER, Board, Bulletin, Topic, certificate_in, read_bulletin, room
+from .announcements import (
+    CERTIFICATE,
+    CHARTER,
+    FOLDER,
+    Announcement,
+    Board,
+    Topic,
+    certificate_in,
+    read_announcement,
+    room,
+)
 from .charter import charter_in
-from .groups import Group, _joined, refresh, steward_at
+from .groups import Group, _joined, admin_at, refresh
 from .identity import MEMBER_DAYS, Identity
 from .roster import Roster, read_roster, relation, signers
 
@@ -32,7 +42,7 @@ class Renewed(NamedTuple):
     """What :func:`renew` has done, as names of members and relays."""
 
     renewed: list[str]
-    unknown: list[str]  # the steward has never seen their certificates: they have to be invited again
+    unknown: list[str]  # the admin has never seen their certificates: they have to be invited again
     capped: list[str]  # the authority itself does not last longer
     revoked: list[str]  # somebody else may have their TLS keys: with new ones, they have to be invited again
     left: int  # how many are due, but were left for the next time
@@ -41,16 +51,16 @@ class Renewed(NamedTuple):
 def renew(
     group: Where, within: float = 60.0, days: int = MEMBER_DAYS, *, most: int | None = None, now: datetime | None = None
 ) -> Renewed:
-    """Sign new certificates for all whose certificates expire within so many days, as bulletins of the group."""
+    """Sign new certificates for all whose certificates expire within so many days, as announcements of the group."""
     moment = datetime.now(UTC) if now is None else now
     done = Renewed([], [], [], [], 0)
-    with steward_at(group) as office:
+    with admin_at(group) as office:
         register = office.register
         for one in office.roster.everybody:
             if one.name not in register.certificates:
                 done.unknown.append(one.name)
                 continue
-            old = certificate_in(Bulletin(CERTIFICATE, one.name, 1, register.certificates[one.name]))
+            old = certificate_in(Announcement(CERTIFICATE, one.name, 1, register.certificates[one.name]))
             if old.not_valid_after_utc - moment > timedelta(days=within):
                 continue
             if ids.serial_of(old) in office.roster.revoked:
@@ -73,29 +83,31 @@ def renew(
 
 
 def post(office: Group, kind: str, about: str, body: bytes, what: str, now: datetime | None = None) -> bytes:
-    """Sign the next bulletin of a topic, and put it into the group's folder; `what` it is called in an error."""
+    """Sign the next announcement of a topic, and put it into the group's folder; `what` it is called in an error."""
     version = int(time.time() if now is None else now.timestamp())
-    path = bulletins.file_of(office.folder, (kind, about))
+    path = announcements.file_of(office.folder, (kind, about))
     if path.exists():
-        old = read_bulletin(read_bounded(path), signers(office.charter, office.roster), str(path))
+        old = read_announcement(read_bounded(path), signers(office.charter, office.roster), str(path))
         version = max(version, old.version + 1)  # whatever the clock says
-    signed = bulletins.sign_bulletin(Bulletin(kind, about, version, body), office.steward, room(office.charter), what)
-    bulletins.write_bulletin(office.folder, (kind, about), signed)
+    signed = announcements.sign_announcement(
+        Announcement(kind, about, version, body), office.admin, room(office.charter), what
+    )
+    announcements.write_announcement(office.folder, (kind, about), signed)
     return signed
 
 
 # -- a peer -----------------------------------------------------------------------------------------------------------
 
 
-def install_certificate(folder: Path, bulletin: Bulletin, now: datetime | None = None) -> datetime | None:
+def install_certificate(folder: Path, announcement: Announcement, now: datetime | None = None) -> datetime | None:
     """Keep a new certificate of the peer in a folder, if all of it is right: until when it is good.
 
     None if it is no better than the one that is there; a DataError if it is not for this peer.
     """
     peer = Identity.load(folder)
-    if bulletin.topic != (CERTIFICATE, peer.name):
-        raise DataError(f"{' '.join(bulletin.topic)} is not a certificate of {peer.name}")
-    new = certificate_in(bulletin)
+    if announcement.topic != (CERTIFICATE, peer.name):
+        raise DataError(f"{' '.join(announcement.topic)} is not a certificate of {peer.name}")
+    new = certificate_in(announcement)
     with locked(folder):
         ca = ids.issuer_of(new, ids.read_authorities(peer.folder / "ca.crt"))
         if new.not_valid_after_utc <= peer.certificate.not_valid_after_utc:
@@ -106,19 +118,19 @@ def install_certificate(folder: Path, bulletin: Bulletin, now: datetime | None =
 
 
 def board_of(folder: Path) -> Board:
-    """The bulletins in the folder of a peer that has joined, whether its certificate is good or not."""
+    """The announcements in the folder of a peer that has joined, whether its certificate is good or not."""
     charter, roster = _joined(Identity.load(folder))
     board = Board(signers(charter, roster), room(charter))
-    for signed in bulletins.signed_in(folder / FOLDER):
+    for signed in announcements.signed_in(folder / FOLDER):
         with contextlib.suppress(Refused):
             board.take(signed)
     return board
 
 
-def update_bulletins(folder: Path, signed: Iterable[bytes], *, only_own: bool = False) -> list[Topic]:
-    """Keep bulletins that are new to the peer of a folder, and install its certificate: the topics of what was new.
+def update_announcements(folder: Path, signed: Iterable[bytes], *, only_own: bool = False) -> list[Topic]:
+    """Keep announcements that are new to the peer of a folder, and install its certificate: the topics of what was new.
 
-    One that is not signed by the steward is an error; one that is old is left. A running peer passes them on.
+    One that is not signed by the admin is an error; one that is old is left. A running peer passes them on.
     """
     peer, board, new = Identity.load(folder), board_of(folder), []
     charter, _ = _joined(peer)
@@ -132,7 +144,7 @@ def update_bulletins(folder: Path, signed: Iterable[bytes], *, only_own: bool = 
                 continue
             raise
         if not only_own or taken.topic in ((CERTIFICATE, peer.name), (CHARTER, charter.run)):
-            bulletins.write_bulletin(folder, taken.topic, one)
+            announcements.write_announcement(folder, taken.topic, one)
             new.append(taken.topic)
     if (CERTIFICATE, peer.name) in new:
         install_certificate(folder, board.held[CERTIFICATE, peer.name])  # last: whatever is wrong with it
@@ -140,11 +152,13 @@ def update_bulletins(folder: Path, signed: Iterable[bytes], *, only_own: bool = 
 
 
 def update(folder: Where, source: Where) -> tuple[Roster, list[Topic]]:
-    """Take over what the steward has signed: a list of members, a bulletin, a folder of them, or that of a group."""
+    """Take over what the admin has signed: a list of members, an announcement, a folder of them, or that of a group."""
     peer, path = Identity.load(folder), Path(source)
     charter, held = _joined(peer)
     if path.is_dir():
-        new = update_bulletins(peer.folder, bulletins.signed_in(path / FOLDER if (path / "roster").exists() else path))
+        new = update_announcements(
+            peer.folder, announcements.signed_in(path / FOLDER if (path / "roster").exists() else path)
+        )
         if (path / "roster").exists():
             content = read_bounded(path / "roster")
             # After an amendment it is of the next run: that is for `peer accept`.
@@ -153,7 +167,7 @@ def update(folder: Where, source: Where) -> tuple[Roster, list[Topic]]:
                 held = refresh(peer.folder, path / "roster")
         return held, new
     try:
-        read_bulletin(read_bounded(path), signers(charter, held))
+        read_announcement(read_bounded(path), signers(charter, held))
     except SignatureError:
         return refresh(peer.folder, path), []
-    return held, update_bulletins(peer.folder, [read_bounded(path)])
+    return held, update_announcements(peer.folder, [read_bounded(path)])

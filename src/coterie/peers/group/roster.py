@@ -1,10 +1,10 @@
-"""The roster: who takes part in a run, and who is tied to whom. A steward signs every version of it.
+"""The roster: who takes part in a run, and who is tied to whom. An admin signs every version of it.
 
 A peer never goes back to an older version. What is signed, and what is read, is a good roster.
 
 Every version names the hashes of those before it. So whoever holds one can tell whether another continues it, or is a
-*fork*: two lists of which neither continues the other, as a steward makes them who goes on from an old backup, or two
-stewards who do not talk to each other. A fork is for people to heal: the next version says which branch is void.
+*fork*: two lists of which neither continues the other, as an admin makes them who goes on from an old backup, or two
+admins who do not talk to each other. A fork is for people to heal: the next version says which branch is void.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from .signed import SIGNATURE, Signed, SigningKey
 
 #: How many hashes of earlier versions a list names; of void ones, at most; bytes of each of them.
 HISTORY, MOST_VOID, DIGEST = 64, 512, 16
-#: Mandates of stewards, at most.
-MOST_MANDATES = 64
+#: Delegations of admins, at most.
+MOST_DELEGATIONS = 64
 
 Address = Annotated[int, Meta(ge=0, lt=2**31)]
-Tie = tuple[Address, Address, Positive]
+Edge = tuple[Address, Address, Positive]
 Digest = Annotated[bytes, Meta(min_length=DIGEST, max_length=DIGEST)]
 Link = tuple[Count, Digest]
 Serial = Annotated[str, Meta(pattern=r"^[1-9a-f][0-9a-f]{0,39}\Z")]
@@ -45,7 +45,7 @@ class Member(msgspec.Struct, frozen=True, omit_defaults=True):
     """A peer that takes part."""
 
     name: str  # the common name of its certificate
-    address: Address  # what methods and letters call it; never given to another
+    address: Address  # what methods and messages call it; never given to another
     key: PublicKey  # for Ed25519
     endpoint: str | None = None  # where others can connect to it; None: only through a relay
 
@@ -66,11 +66,11 @@ class Relay(msgspec.Struct, frozen=True):
         split_endpoint(self.endpoint, f"endpoint of {self.name}")
 
 
-class Mandate(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The word of one steward's key that another may sign lists of members, too, or in its place.
+class Delegation(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The word of one admin's key that another may sign lists of members, too, or in its place.
 
-    The charter names the first steward's key, for ever: it is a part of what the run's id is the hash of. Every further
-    key hangs on it by a chain of mandates, each signed with a key that was allowed to sign at that time. They travel
+    The charter names the first admin's key, for ever: it is a part of what the run's id is the hash of. Every further
+    key hangs on it by a chain of delegations, each signed with a key that was allowed to sign at that time. They travel
     inside the list of members, and a peer that has seen one that retires a key does not forget it.
     """
 
@@ -91,7 +91,7 @@ class Roster(msgspec.Struct, frozen=True, omit_defaults=True):
     version : int
         Grows by one with every change.
     members : list of Member
-    ties : list of (int, int, float)
+    edges : list of (int, int, float)
         Two addresses, the smaller one first, and the weight.
     relays : list of Relay
     history : list of (int, bytes)
@@ -103,29 +103,29 @@ class Roster(msgspec.Struct, frozen=True, omit_defaults=True):
     revoked : dict
         Certificates that are refused although they have not expired: serial numbers in lower-case hex, without leading
         zeros, and when they expire, in seconds since 1970.
-    mandates : list of Mandate
-        Who may sign beside the steward of the charter, or in its place: see :func:`signers`.
+    delegations : list of Delegation
+        Who may sign beside the admin of the charter, or in its place: see :func:`signers`.
     authorities : list of str
         Certificates of all authorities, as PEM, where there is more than the one that an invitation brings.
 
     Examples
     --------
     >>> ann, bob = Member("ann", 0, bytes(32)), Member("bob", 1, bytes(31) + b"1")
-    >>> roster = Roster("0" * 32, 1, [ann, bob]).with_tie(1, 0, 0.5)
-    >>> roster.version, roster.ties, roster.neighbours(1)
+    >>> roster = Roster("0" * 32, 1, [ann, bob]).with_edge(1, 0, 0.5)
+    >>> roster.version, roster.edges, roster.neighbours(1)
     (2, [(0, 1, 0.5)], {0: 0.5})
     """
 
     run: Annotated[str, Meta(pattern=r"^[0-9a-f]{32}\Z")]  # of its charter
     version: Count  # grows by one with every change
     members: list[Member] = []
-    ties: list[Tie] = []  # two addresses, the smaller one first, and the weight
+    edges: list[Edge] = []  # two addresses, the smaller one first, and the weight
     relays: list[Relay] = []
     history: Annotated[list[Link], Meta(max_length=HISTORY)] = []
     voids: Annotated[list[Digest], Meta(max_length=MOST_VOID)] = []
     addresses: Address = 0
     revoked: dict[Serial, Annotated[int, Meta(ge=0)]] = {}
-    mandates: Annotated[list[Mandate], Meta(max_length=MOST_MANDATES)] = []
+    delegations: Annotated[list[Delegation], Meta(max_length=MOST_DELEGATIONS)] = []
     authorities: Annotated[list[Annotated[str, Meta(max_length=20_000)]], Meta(max_length=16)] = []
 
     def __post_init__(self) -> None:
@@ -139,18 +139,18 @@ class Roster(msgspec.Struct, frozen=True, omit_defaults=True):
             ("name", [*(member.name for member in self.members), *(relay.name for relay in self.relays)]),
             ("address", here),
             ("key", [member.key for member in self.members]),
-            ("tie", [tie[:2] for tie in self.ties]),
+            ("edge", [edge[:2] for edge in self.edges]),
         )
         for what, values in unique:
             if len(set(values)) < len(values):
                 twice = Counter(values).most_common(1)[0][0]
                 raise ParameterError(f"the {what} {twice!r} is there twice: each must be there once")
         known = set(here)
-        for a, b, _ in self.ties:
+        for a, b, _ in self.edges:
             if a >= b:
-                raise ParameterError(f"tie {a}-{b}: the smaller address comes first, and no member is tied to itself")
+                raise ParameterError(f"edge {a}-{b}: the smaller address comes first, and no member is tied to itself")
             if not {a, b} <= known:
-                raise ParameterError(f"tie {a}-{b}: there is no member with the address {a if a not in known else b}")
+                raise ParameterError(f"edge {a}-{b}: there is no member with the address {a if a not in known else b}")
 
     @property
     def digest(self) -> bytes:
@@ -195,38 +195,38 @@ class Roster(msgspec.Struct, frozen=True, omit_defaults=True):
         )
 
     def neighbours(self, address: int) -> dict[int, float]:
-        """Weights of a member's ties by address, in increasing order."""
+        """Weights of a member's edges by address, in increasing order."""
         me = self.member(address).address
-        found = {b if a == me else a: weight for a, b, weight in self.ties if me in (a, b)}
+        found = {b if a == me else a: weight for a, b, weight in self.edges if me in (a, b)}
         return dict(sorted(found.items()))
 
-    def with_member(self, member: Member, ties: Mapping[int, float] | None = None) -> Roster:
-        """The next version, with a new member or what is new of the one at that address. A weight of 0 is no tie."""
+    def with_member(self, member: Member, edges: Mapping[int, float] | None = None) -> Roster:
+        """The next version, with a new member or what is new of the one at that address. A weight of 0 is no edge."""
         members = [*(other for other in self.members if other.address != member.address), member]
-        pairs = {(member.address, other): weight for other, weight in (ties or {}).items()}
-        return self._next(members=sorted(members, key=lambda one: one.address), ties=self._tied(pairs))
+        pairs = {(member.address, other): weight for other, weight in (edges or {}).items()}
+        return self._next(members=sorted(members, key=lambda one: one.address), edges=self._tied(pairs))
 
     def without(self, name: str) -> Roster:
-        """The next version, without a member and its ties, or without a relay."""
+        """The next version, without a member and its edges, or without a relay."""
         gone = self.named(name)
         if isinstance(gone, Relay):
             return self._next(relays=[one for one in self.relays if one is not gone])
         gone = self.by_name(name)
         return self._next(
             members=[one for one in self.members if one is not gone],
-            ties=[tie for tie in self.ties if gone.address not in tie[:2]],
+            edges=[edge for edge in self.edges if gone.address not in edge[:2]],
         )
 
-    def with_tie(self, a: int, b: int, weight: float = 1.0) -> Roster:
-        """The next version, with a tie between two addresses. A weight of 0 is no tie."""
-        return self._next(ties=self._tied({(a, b): weight}))
+    def with_edge(self, a: int, b: int, weight: float = 1.0) -> Roster:
+        """The next version, with an edge between two addresses. A weight of 0 is no edge."""
+        return self._next(edges=self._tied({(a, b): weight}))
 
     def with_relay(self, relay: Relay) -> Roster:
         """The next version, with a relay, instead of an old one of its name."""
         return self._next(relays=[*(other for other in self.relays if other.name != relay.name), relay])
 
-    def _tied(self, new: Mapping[tuple[int, int], float]) -> list[Tie]:
-        pairs = {(a, b): weight for a, b, weight in self.ties}
+    def _tied(self, new: Mapping[tuple[int, int], float]) -> list[Edge]:
+        pairs = {(a, b): weight for a, b, weight in self.edges}
         pairs |= {(min(pair), max(pair)): weight for pair, weight in new.items()}
         return [(a, b, weight) for (a, b), weight in sorted(pairs.items()) if weight != 0]
 
@@ -235,10 +235,10 @@ class Roster(msgspec.Struct, frozen=True, omit_defaults=True):
         kept = {serial: ends for serial, ends in {**self.revoked, **serials}.items() if ends > now}
         return self._next(revoked=kept)
 
-    def with_steward(self, mandate: Mandate, authorities: list[str]) -> Roster:
-        """The next version, with the mandate of a steward; it, and others, may sign certificates."""
+    def with_admin(self, delegation: Delegation, authorities: list[str]) -> Roster:
+        """The next version, with the delegation of an admin; it, and others, may sign certificates."""
         known = [*self.authorities, *(pem for pem in authorities if pem not in self.authorities)]
-        return self._next(mandates=[*self.mandates, mandate], authorities=known)
+        return self._next(delegations=[*self.delegations, delegation], authorities=known)
 
     def healing(self, void: Roster) -> Roster:
         """The next version, of which everybody who holds another branch knows that theirs is void."""
@@ -259,8 +259,8 @@ class Roster(msgspec.Struct, frozen=True, omit_defaults=True):
         return made(Roster, {**msgspec.structs.asdict(self), **changes})
 
 
-#: How lists of members, and mandates of one run, are signed.
-ROSTERS, MANDATES = Signed(Roster, b"coterie roster 1\n"), Signed(Mandate, b"coterie mandate 1\n")
+#: How lists of members, and delegations of one run, are signed.
+ROSTERS, DELEGATIONS = Signed(Roster, b"coterie roster 1\n"), Signed(Delegation, b"coterie mandate 1\n")
 
 
 def relation(held: Roster, other: Roster) -> Relation:
@@ -298,43 +298,47 @@ def _continues(new: Roster, version: int, digest: bytes) -> bool:
 def signers(
     charter: Charter, roster: Roster | _Head, held: Roster | None = None, version: int | None = None
 ) -> set[bytes]:
-    """The keys that may sign a list of this run, and all else that a steward signs; of its own or another version.
+    """The keys that may sign a list of this run, and all else that an admin signs; of its own or another version.
 
-    They are the steward's of the charter, and those that hang on it by mandates: those of the list that is ``held``
+    They are the admin's of the charter, and those that hang on it by delegations: those of the list that is ``held``
     count first, so that a key that has retired cannot sign a list that does not say so.
     """
-    before = [] if held is None else held.mandates
-    mandates = [*before, *(mandate for mandate in roster.mandates if mandate not in before)]
+    before = [] if held is None else held.delegations
+    delegations = [*before, *(delegation for delegation in roster.delegations if delegation not in before)]
     version = roster.version if version is None else version
-    keys = {charter.steward}
-    for mandate in mandates:
+    keys = {charter.admin}
+    for delegation in delegations:
         # One of a key that may not sign, or not any more, gives nothing.
-        if mandate.since > version or mandate.by not in keys or not MANDATES.is_by(mandate, [mandate.by], charter.run):
+        if (
+            delegation.since > version
+            or delegation.by not in keys
+            or not DELEGATIONS.is_by(delegation, [delegation.by], charter.run)
+        ):
             continue
-        keys.add(mandate.key)
-        if mandate.retires and version > mandate.since and mandate.key != mandate.by:
-            keys.discard(mandate.by)
+        keys.add(delegation.key)
+        if delegation.retires and version > delegation.since and delegation.key != delegation.by:
+            keys.discard(delegation.by)
     return keys
 
 
-def make_mandate(run: str, key: bytes, by: SigningKey, since: int, retires: bool = False) -> Mandate:
-    """A mandate for a key, good in one run."""
-    return MANDATES.sign(Mandate(key, public_bytes(by), since, retires), by, run)
+def make_delegation(run: str, key: bytes, by: SigningKey, since: int, retires: bool = False) -> Delegation:
+    """A delegation for a key, good in one run."""
+    return DELEGATIONS.sign(Delegation(key, public_bytes(by), since, retires), by, run)
 
 
-def sign_roster(roster: Roster, steward: SigningKey) -> bytes:
+def sign_roster(roster: Roster, admin: SigningKey) -> bytes:
     """A roster as a file: the signature, and msgpack. What could not be read again is not signed."""
-    signed = ROSTERS.pack(roster, steward, "the roster")
+    signed = ROSTERS.pack(roster, admin, "the roster")
     if len(signed) > MAX_BYTES:
         raise ParameterError(
-            f"a roster of {len(roster.members)} members and {len(roster.ties)} ties takes {len(signed)} bytes, more "
-            f"than {MAX_BYTES}: use fewer ties"
+            f"a roster of {len(roster.members)} members and {len(roster.edges)} edges takes {len(signed)} bytes, more "
+            f"than {MAX_BYTES}: use fewer edges"
         )
     return signed
 
 
 def read_roster(signed: bytes, charter: Charter, what: str = "the roster", held: Roster | None = None) -> Roster:
-    """A roster that a steward of a charter has signed; what a list that is ``held`` says of stewards counts, too."""
+    """A roster that an admin of a charter has signed; what a list that is ``held`` says of admins counts, too."""
     return read_signed(signed, charter, what, held)[0]
 
 
@@ -348,7 +352,7 @@ class _Head(msgspec.Struct, frozen=True):
 
     run: str
     version: Count
-    mandates: Annotated[list[Mandate], Meta(max_length=MOST_MANDATES)] = []
+    delegations: Annotated[list[Delegation], Meta(max_length=MOST_DELEGATIONS)] = []
 
 
 def read_signed(
@@ -356,18 +360,18 @@ def read_signed(
 ) -> tuple[Roster, bytes]:
     """The same, with the key that has signed it.
 
-    Anybody can send a long list. So nothing of it is looked at before it is sure that a steward has signed it, but the
-    mandates in it, which are few: and of a list that the first steward has signed, not even these.
+    Anybody can send a long list. So nothing of it is looked at before it is sure that an admin has signed it, but the
+    delegations in it, which are few: and of a list that the first admin has signed, not even these.
     """
     check_length(signed, what)
-    by, body = ROSTERS.signer(signed, [charter.steward]), bytes(signed[SIGNATURE:])
+    by, body = ROSTERS.signer(signed, [charter.admin]), bytes(signed[SIGNATURE:])
     if by is None:
         with contextlib.suppress(DataError):
             head = from_msgpack(body, _Head, what)
             if head.run == charter.run:
                 by = ROSTERS.signer(signed, signers(charter, head))
     if by is None:
-        raise SignatureError(f"{what} is not signed with the steward's key")
+        raise SignatureError(f"{what} is not signed with the admin's key")
     roster = from_msgpack(body, Roster, what)
     if roster.run != charter.run:
         raise DataError(
@@ -376,7 +380,7 @@ def read_signed(
         )
     # By what it says itself: so it can be read again where nothing is held. And by what is held.
     if by not in signers(charter, roster) or by not in signers(charter, roster, held):
-        raise SignatureError(f"{what} is signed with the key of a steward that has handed over ({by[:4].hex()})")
+        raise SignatureError(f"{what} is signed with the key of an admin that has handed over ({by[:4].hex()})")
     if encoded(roster) != body:
         raise DataError(f"{what} is damaged: it says more than this version of coterie knows. Install the newest one")
     return roster, by
@@ -386,7 +390,7 @@ def read_signed(
 
 #: How to heal it.
 CURE = (
-    "ask the steward which one is right, who heals it with: coterie group update CLUB LIST, where LIST is the file "
+    "ask the admin which one is right, who heals it with: coterie group update CLUB LIST, where LIST is the file "
     "roster of a peer that has the right one"
 )
 

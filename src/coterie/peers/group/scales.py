@@ -2,7 +2,7 @@
 
 A member writes means and spreads of its own columns to a small file, cut to what is usual among its values; or, with
 ``epsilon``, sums of values cut to a public range, with Laplace noise, which is noted before it is drawn and never drawn
-again. The steward takes medians: fewer than half of the members cannot move them far, whatever they say.
+again. The admin takes medians: fewer than half of the members cannot move them far, whatever they say.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Scale(NamedTuple):
 def write_scale(
     folder: Where, data: Where, ranges: Sequence[str] = (), epsilon: float | None = None, output: Where | None = None
 ) -> Path:
-    """Write what a peer says of its columns, for the steward. With `epsilon` it is epsilon-private, and only once."""
+    """Write what a peer says of its columns, for the admin. With `epsilon` it is epsilon-private, and only once."""
     where = Path(folder)
     charter = charter_in(where)
     if charter.design is not None:

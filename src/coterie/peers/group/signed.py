@@ -1,4 +1,4 @@
-"""What is signed: one envelope for lists of members, mandates, bulletins, requests, invitations and appointments.
+"""What is signed: one envelope for lists of members, delegations, announcements, requests, invitations and appointments.
 
 A signature is of a seal, which says what is signed, and of the record in msgpack: so none is good for anything else. It
 stands before the record, as peers pass it on (:meth:`Signed.pack`), or it is a field of the record, as people send it
@@ -88,9 +88,9 @@ class Signed(Generic[Record]):
         return _signer(keys, bytes(content[:SIGNATURE]), self.seal + bytes(content[SIGNATURE:]))
 
     def unpack(self, content: bytes, keys: Iterable[bytes], what: str) -> Record:
-        """The record, if one of these keys of stewards has signed it. Nothing is parsed before that is sure."""
+        """The record, if one of these keys of admins has signed it. Nothing is parsed before that is sure."""
         if self.signer(content, keys) is None:
-            raise SignatureError(f"{what} is not signed with the steward's key")
+            raise SignatureError(f"{what} is not signed with the admin's key")
         return from_msgpack(bytes(content[SIGNATURE:]), self.kind, what)
 
     def sign(self, record: Record, key: SigningKey, run: str = "") -> Record:

@@ -3,7 +3,7 @@
 The folder of a lab:
 
 ======================  ==============================================================================================
-``group``               the steward's folder
+``group``               the admin's folder
 ``p0``, ``p1``, ...     the peers' folders; beside the usual files ``rows.csv``, the ``work`` made of it, and ``log``
 ``p0/blocked``          addresses that a partition keeps away from a peer
 ``p0/paused``           the peer is stopped, and may be continued

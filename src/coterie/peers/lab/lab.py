@@ -38,7 +38,7 @@ AT_ONCE = 3
 SETTLED = 30
 #: Seconds between two looks.
 LOOK = 1.0
-#: Ends of a tie agree on its weight if they are as near as this, relative.
+#: Ends of an edge agree on its weight if they are as near as this, relative.
 AGREED = 1e-6
 #: Mean seconds between two faults, in a lab of one peer, and at least; and how long one lasts.
 FAULTS, OFTEN, LASTS = 20.0, 0.75, (1.0, 6.0)
@@ -114,8 +114,8 @@ class Lab:
         """Everybody joins at once, with a single list of members."""
         W, new = self.graph.W.toarray(), []
         for i, (folder, port) in enumerate(zip(self.folders, free_ports(self.n), strict=True)):
-            ties = {self.folders[j].name: float(W[i, j]) for j in np.flatnonzero(W[i, :i] > 0)}
-            new.append(Newcomer(folder, folder.name, f"127.0.0.1:{port}", ties))
+            edges = {self.folders[j].name: float(W[i, j]) for j in np.flatnonzero(W[i, :i] > 0)}
+            new.append(Newcomer(folder, folder.name, f"127.0.0.1:{port}", edges))
         enroll_all(self.folder / "group", new, durable=False)
 
     @property
@@ -287,7 +287,7 @@ class Lab:
         write_atomic(self.folder / "report.json", json.dumps(report, default=plain).encode(), durable=False)
 
     def _row(self, i: int, status: dict[str, Any]) -> dict[str, Any]:
-        names = ["starts", "wakes", "letters_in", "letters_out", "score", "score_alone", "memory_mb"]
+        names = ["starts", "wakes", "messages_in", "messages_out", "score", "score_alone", "memory_mb"]
         names += ["releases", "releases_left"]
         row = {"name": self.folders[i].name, "agent": self.task.agents[i], "state": self.state(i), "distance": None}
         row |= {name: status[name] for name in names if name in status}
@@ -302,21 +302,21 @@ class Lab:
             W = self._learned(statuses)
             apart = float(np.max(np.abs(W - W.T), initial=0.0) / max(np.max(W, initial=0.0), 1e-300))
             if apart > AGREED:
-                return {"apart": apart}  # ends of ties do not agree yet, so there is no objective
+                return {"apart": apart}  # ends of edges do not agree yet, so there is no objective
             W = (W + W.T) / 2.0
         problem, best, value = self._optimum(W)
         for row, distance in zip(peers, np.linalg.norm(theta - best, axis=1), strict=True):
             row["distance"] = float(distance)
         gap = (problem.value(theta) - value) / (abs(value) or 1.0)
         found = {"gap": float(gap), "objective": float(problem.value(theta)), "optimum": float(value)}
-        return found | ({"apart": apart, "ties": int(np.count_nonzero(W)) // 2} if self.charter.learned else {})
+        return found | ({"apart": apart, "edges": int(np.count_nonzero(W)) // 2} if self.charter.learned else {})
 
     def _learned(self, statuses: Sequence[dict[str, Any]]) -> np.ndarray:
         """Weights as the peers have them now."""
         W = np.zeros((self.n, self.n))
         for i, status in enumerate(statuses):
-            for tie in status.get("ties", ()):
-                W[i, int(tie["name"][1:])] = tie["weight"]
+            for edge in status.get("edges", ()):
+                W[i, int(edge["name"][1:])] = edge["weight"]
         return W
 
     def _optimum(self, W: np.ndarray) -> tuple[Problem, np.ndarray, float]:

@@ -81,7 +81,7 @@ def start(folder: Path) -> None:
 
 
 def partition(folders: Sequence[Path], some: Sequence[int]) -> None:
-    """No letters between some peers and the rest; with nobody in ``some``, letters between all."""
+    """No messages between some peers and the rest; with nobody in ``some``, messages between all."""
     rest = [i for i in range(len(folders)) if i not in set(some)]
     for i, folder in enumerate(folders):
         away = rest if i in set(some) else list(some)

@@ -25,14 +25,14 @@ class LabTask(NamedTuple):
     agents: list[Any]  # whose rows they are
     frames: list[pd.DataFrame]  # the rows of each peer
     unseen: list[pd.DataFrame] | None  # rows that models are measured with
-    graph: Graph | None  # None: ties to the nearest by local models
+    graph: Graph | None  # None: edges to the nearest by local models
     neighbours: int
 
 
 def synthetic(n: int, features: int = 20, seed: int = 0, neighbours: int = 10) -> LabTask:
     """Peers that look for lines, some of which are alike (:func:`coterie.datasets.linear_classification`).
 
-    Of the ties of the data set, each peer keeps so many, the heaviest, and those that others keep to it.
+    Of the edges of the data set, each peer keeps so many, the heaviest, and those that others keep to it.
     """
     import pandas as pd
 
@@ -54,7 +54,7 @@ def synthetic(n: int, features: int = 20, seed: int = 0, neighbours: int = 10) -
 
 
 def _heaviest(graph: Graph, count: int) -> Graph:
-    """Ties that are among the heaviest of at least one of their ends."""
+    """Edges that are among the heaviest of at least one of their ends."""
     from ...graphs import Graph
 
     W = graph.W.toarray()
@@ -65,19 +65,19 @@ def _heaviest(graph: Graph, count: int) -> Graph:
 
 
 def from_table(
-    table: Path, agent: str, target: str, n: int | None = None, ties: Path | None = None, neighbours: int = 10
+    table: Path, agent: str, target: str, n: int | None = None, edges: Path | None = None, neighbours: int = 10
 ) -> LabTask:
     """One peer for each agent of a table, or for the first ``n`` of them.
 
     Two values of the target are classes, more are numbers. All other columns are features; they are scaled to mean 0
-    and variance 1, which in a lab is public. Without a file of ties, agents with the nearest local models are tied.
+    and variance 1, which in a lab is public. Without a file of edges, agents with the nearest local models are tied.
     """
     import pandas as pd
 
     from ...data.frames import split_frame
     from ...data.ids import agent_codes
     from ...data.sources.readers import read_table
-    from ...graphs.builders import read_ties
+    from ...graphs.builders import read_edges
     from ..model.tables import spelt
 
     if agent == target:
@@ -105,10 +105,10 @@ def from_table(
         "max_rows": int(np.bincount(owner)[:number].max()),
     }
     graph = None
-    if ties is not None:
+    if edges is not None:
         from ...graphs import Graph
 
-        graph = Graph(read_ties(ties, members).W[:number, :number])
+        graph = Graph(read_edges(edges, members).W[:number, :number])
     rows = frame.drop(columns=agent)
     frames = [rows[owner == i] for i in range(number)]
     return LabTask(fields, list(members[:number]), frames, None, graph, neighbours)
@@ -137,7 +137,7 @@ def charter_fields(
         "coupling": coupling,
         "rate": rate,
         "trim": 0.0,  # the exact optimum is not trimmed
-        "letters_per_second": max(50.0, 25.0 * rate),
+        "messages_per_second": max(50.0, 25.0 * rate),
         "learned": {"lam": 1.0, "kappa": 3, "every": 10.0, "sampling": "shuffle"} if learn else None,
         "privacy": None if epsilon is None else {"epsilon": epsilon, "delta": 1e-5, "clip": 1.0, "row_norm": 1.0},
     }

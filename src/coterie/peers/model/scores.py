@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...core.arrays import VACANT, all_losses
 from ...core.losses import BERNOULLI, pooled_value
 from ...core.models import Linear
-from ...core.world import VACANT, all_losses
 from ..node.node import Node
 from .model import packed
 
@@ -38,15 +38,15 @@ def influences(node: Node) -> dict[int, float]:
     if part is None:
         return {}
     peer = node.peer
-    found = part(peer.world, peer.own, peer.tie)
+    found = part(peer.arrays, peer.own, peer.edge)
     if found is None:
         return {}
     moved = np.where(np.isfinite(found), np.maximum(found, 0.0), 0.0)
-    moved[peer.world.peer == VACANT] = 0.0
+    moved[peer.arrays.peer == VACANT] = 0.0
     total = float(moved.sum())
     if not 0.0 < total < np.inf:
         return {}
-    return {int(j): float(m / total) for j, m in zip(peer.world.peer, moved, strict=True) if j != VACANT}
+    return {int(j): float(m / total) for j, m in zip(peer.arrays.peer, moved, strict=True) if j != VACANT}
 
 
 def losses_at(node: Node, theta: np.ndarray) -> np.ndarray:
@@ -99,12 +99,12 @@ def scores(node: Node, final: np.ndarray | None = None) -> dict[str, Any]:
 
 def _objective(node: Node) -> float:
     """The mean loss of the model on the peer's own rows."""
-    world, theta = node.peer.world, node.theta
-    if isinstance(world.model, Linear):
-        own = world.rows.values @ theta if node.work.features.size else np.zeros(0)
-        return float(pooled_value(world.loss, own, world.labels, node.work.row_weight))
+    arrays, theta = node.peer.arrays, node.theta
+    if isinstance(arrays.model, Linear):
+        own = arrays.rows.values @ theta if node.work.features.size else np.zeros(0)
+        return float(pooled_value(arrays.loss, own, arrays.labels, node.work.row_weight))
     found = np.zeros(1)
-    all_losses(world, theta[None, :], found)
+    all_losses(arrays, theta[None, :], found)
     return float(found[0] - node.work.ridge * np.vdot(theta, theta))
 
 
@@ -149,7 +149,7 @@ def heard_nobody(node: Node) -> bool:
 
     Pooling keeps what each neighbour has said; other methods may only keep the model that came of it.
     """
-    if node.mail.received["letters"]:
+    if node.mail.received["messages"]:
         return False
     keeps = node.method.inspection.posterior is not None
     return node.starts <= 1 or (keeps and not influences(node))
@@ -199,7 +199,7 @@ def posterior_of(node: Node) -> tuple[np.ndarray, np.ndarray, float, float] | No
     find = node.method.inspection.posterior
     if find is None:
         return None
-    found = find(node.peer.world, node.peer.own, node.peer.tie)
+    found = find(node.peer.arrays, node.peer.own, node.peer.edge)
     if found is None:
         return None
     mean, covariance, noise, trust = (np.asarray(part)[0] for part in found[:4])

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..._files import Where, read_bounded
-from ...core.letters import lengths_of, longest
+from ...core.arrays import TIED
 from ...core.linear import DenseRows
 from ...core.losses import Location, Squared
+from ...core.messages import lengths_of, longest
 from ...core.methods import check_fit
 from ...core.training import local_of, new_job, train_one
-from ...core.world import TIED
 from ...core.wrap.learned import Learned
 from ...errors import CoterieError, DataError, ParameterError
 from ..group.charter import Charter, read_charter
@@ -29,7 +29,7 @@ from ..wire.packet import OVERHEAD
 from .alone import alone as alone_model
 from .cells import read_cells, spelt
 from .encoding import Rows, rows_of_cells
-from .work import BOOSTING, NOTHING, Work, longest_letter, loss_of, make_part, method_of, world_of_one, write_work
+from .work import BOOSTING, NOTHING, Work, arrays_of_one, longest_message, loss_of, make_part, method_of, write_work
 
 if TYPE_CHECKING:
     from ...data import AgentData
@@ -51,9 +51,9 @@ def check_charter(charter: Charter) -> None:
     """Refuse a charter whose parts do not go together, before anybody has agreed to it."""
     method = method_of(charter)
     if charter.network:
-        if longest_letter(charter) > charter.letter_bytes:
+        if longest_message(charter) > charter.message_bytes:
             raise ParameterError(
-                f"letter_bytes={charter.letter_bytes}: a letter of this network takes up to {longest_letter(charter)} "
+                f"message_bytes={charter.message_bytes}: a message of this network takes up to {longest_message(charter)} "
                 "bytes"
             )
         return
@@ -63,9 +63,11 @@ def check_charter(charter: Charter) -> None:
     except AttributeError:  # a method that looks at more than a sketch shows
         problem = _pair(charter)
         check_fit(_within(method), problem)
-    needed = 8 * longest(lengths_of(method.letters, problem.p)) + OVERHEAD
-    if needed > charter.letter_bytes:
-        raise ParameterError(f"letter_bytes={charter.letter_bytes}: a letter of {method!r} takes up to {needed} bytes")
+    needed = 8 * longest(lengths_of(method.messages, problem.p)) + OVERHEAD
+    if needed > charter.message_bytes:
+        raise ParameterError(
+            f"message_bytes={charter.message_bytes}: a message of {method!r} takes up to {needed} bytes"
+        )
 
 
 def _pair(charter: Charter) -> Problem:
@@ -96,7 +98,7 @@ def _sketch(charter: Charter) -> Any:
 
 
 def _within(method: Any) -> Any:
-    """The method without the learning of ties, which asks for more members than there may be yet."""
+    """The method without the learning of edges, which asks for more members than there may be yet."""
     return method.method if isinstance(method, Learned) else method
 
 
@@ -308,10 +310,10 @@ def _network_work(charter: Charter, X: np.ndarray, y: np.ndarray, seen: np.ndarr
 
 def trained_alone(work: Work, local: Any) -> np.ndarray:
     """A model of its own rows alone: after the steps of :data:`TRAINED_WAKES` wakes, from where all begin."""
-    world = world_of_one(work, 0, {}, 1, max(work.size, 1), batch=local.batch)
+    arrays = arrays_of_one(work, 0, {}, 1, max(work.size, 1), batch=local.batch)
     job, rng, scratch = new_job(local, work.theta[None, :]), np.random.default_rng(0), np.zeros(work.p)
     for _ in range(TRAINED_WAKES):
-        train_one(local, world, job, rng.random(local.steps), scratch)
+        train_one(local, arrays, job, rng.random(local.steps), scratch)
     found: np.ndarray = job.theta[0]
     return found
 

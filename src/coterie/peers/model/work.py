@@ -16,20 +16,20 @@ import numpy as np
 
 from ..._archive import packed, reading, unpacked
 from ...core import losses
-from ...core.letters import Bounds, Contents, in_single, longest
+from ...core.arrays import PERSONAL, TIED, VACANT, AgentArrays, paper
 from ...core.linear import DenseRows, frozen
 from ...core.losses import SIGNS
+from ...core.messages import Bounds, Contents, in_single, longest
 from ...core.methods import METHODS
 from ...core.models import Linear
 from ...core.training import SGD, Adam
-from ...core.world import PERSONAL, TIED, VACANT, World, paper
 from ...core.wrap.graph_rule import GraphRule
 from ...core.wrap.learned import Learned
 from ...core.wrap.robust import Trimmed
 from ...errors import MismatchError, ParameterError
 from ...problem.confidence import confidences
 from ...problem.modelled import FEW
-from ..group.charter import MAX_LETTER, MAX_PARAMETERS, TRAINING
+from ..group.charter import MAX_MESSAGE, MAX_PARAMETERS, TRAINING
 from ..group.networks import margins, roles, shape_of
 from ..wire.packet import OVERHEAD
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 #: Settings of boosting that are the problem's, not the method's.
 BOOSTING: dict[str, Any] = {"stumps": 200, "beta": 10.0, "low": -3.0, "high": 3.0}
-#: How peers learn their ties, where the charter says no more than that.
+#: How peers learn their edges, where the charter says no more than that.
 LEARNED: dict[str, Any] = {"kappa": 3, "every": 10.0, "sampling": "shuffle"}
 #: Optimisers of methods that train, by name.
 OPTIMISERS: dict[Any, Any] = {"sgd": SGD, "adam": Adam}
@@ -47,7 +47,7 @@ NOTHING = frozen(np.empty((0, 0)))
 
 
 class Work(NamedTuple):
-    """One agent's part of a problem, without its ties."""
+    """One agent's part of a problem, without its edges."""
 
     loss: Any
     features: np.ndarray  # (rows, p)
@@ -84,24 +84,24 @@ class Work(NamedTuple):
         return margins(self.model, theta, self.seen)
 
 
-def world_of_one(
-    work: Work, address: int, ties: Mapping[int, float], n_agents: int, largest: int, spare: int = 0, batch: int = 0
-) -> World:
-    """The world of one agent, tied as given; `largest` is M of the confidences.
+def arrays_of_one(
+    work: Work, address: int, edges: Mapping[int, float], n_agents: int, largest: int, spare: int = 0, batch: int = 0
+) -> AgentArrays:
+    """The agents' arrays of one agent, tied as given; `largest` is M of the confidences.
 
-    There are `spare` slots for further ties, and room for minibatches of `batch` rows.
+    There are `spare` slots for further edges, and room for minibatches of `batch` rows.
     """
     m = work.features.shape[0]
     roles = work.roles if work.roles.size else np.full(work.p, TIED, np.int8)
-    peer = np.array([*ties, *[VACANT] * spare], np.int64)
-    weight = np.array([*ties.values(), *[0.0] * spare])
+    peer = np.array([*edges, *[VACANT] * spare], np.int64)
+    weight = np.array([*edges.values(), *[0.0] * spare])
     loss_weight = work.weight * (float(confidences(work.size, largest)) if work.confident else 1.0)
-    world = World(
+    arrays = AgentArrays(
         loss=work.loss,
         rows=DenseRows(frozen(work.features)),
         labels=frozen(work.labels),
         row_start=frozen(np.array([0, m])),
-        tie_start=frozen(np.array([0, peer.size])),
+        edge_start=frozen(np.array([0, peer.size])),
         peer=peer,
         inverse=np.full(peer.size, VACANT),
         weight=weight,
@@ -119,7 +119,7 @@ def world_of_one(
         roles=frozen(roles),
         sent=frozen(np.flatnonzero(roles != PERSONAL)),
     )
-    return paper(world, work.model, batch)
+    return paper(arrays, work.model, batch)
 
 
 def check_parts(charter: Charter) -> None:
@@ -133,10 +133,10 @@ def check_parts(charter: Charter) -> None:
         size = shape_of(charter).size
         if size > MAX_PARAMETERS:
             raise ParameterError(f"network: a model of {size} parameters; there may be {MAX_PARAMETERS} at most")
-        needed = longest_letter(charter)
-        if needed > MAX_LETTER:
+        needed = longest_message(charter)
+        if needed > MAX_MESSAGE:
             raise ParameterError(
-                f"network: a letter takes up to {needed} bytes, and there may be {MAX_LETTER} at most: make the model "
+                f"network: a message takes up to {needed} bytes, and there may be {MAX_MESSAGE} at most: make the model "
                 "smaller, or more of it personal"
             )
     method_of(charter)
@@ -152,7 +152,7 @@ def loss_of(charter: Charter) -> Any:
 def trimmable(charter: Charter) -> bool:
     """Whether neighbours' values can be trimmed: the method keeps copies of their models."""
     method = _bare_method(charter)
-    return bool(method.promises.minimises and method.ties.copies)
+    return bool(method.promises.minimises and method.edges.copies)
 
 
 def _bare_method(charter: Charter) -> Any:
@@ -163,7 +163,7 @@ def _bare_method(charter: Charter) -> Any:
         return _training_method(charter)
     if METHODS[charter.method].training.jobs:
         raise ParameterError(
-            f"method={charter.method!r} does not bear lost letters, and so runs in ct.simulate alone: of those that "
+            f"method={charter.method!r} does not bear lost messages, and so runs in ct.simulate alone: of those that "
             f"train, peers run {', '.join(TRAINING)}"
         )
     apart = BOOSTING if charter.method == "boosting" else ()
@@ -200,12 +200,12 @@ def _training_method(charter: Charter) -> Any:
 
 
 def wire_of(charter: Charter, method: Any, bounds: Bounds) -> Contents:
-    """How letters are written and checked: models of networks in single precision, all else as doubles."""
-    return Contents(in_single(method.letters) if charter.network else method.letters, bounds)
+    """How messages are written and checked: models of networks in single precision, all else as doubles."""
+    return Contents(in_single(method.messages) if charter.network else method.messages, bounds)
 
 
-def longest_letter(charter: Charter) -> int:
-    """Bytes of the longest packet of a network's letters, at most."""
+def longest_message(charter: Charter) -> int:
+    """Bytes of the longest packet of a network's messages, at most."""
     q = int(np.count_nonzero(roles(charter) != PERSONAL))
     method = method_of(charter)
     contents = wire_of(charter, method, Bounds(q))
@@ -223,7 +223,7 @@ def method_of(charter: Charter) -> Any:
         how = {name: given.pop(name) for name in ("every", "sampling")}
         rule = make_part("learned", GraphRule, given)
         if "max_weight" not in given:
-            # A tie of an honest agent weighs about 1 / sqrt(lam); one that a hostile one makes, no more than this.
+            # An edge of an honest agent weighs about 1 / sqrt(lam); one that a hostile one makes, no more than this.
             rule = make_part("learned", GraphRule, given | {"max_weight": 10.0 / math.sqrt(rule.lam)})
         method = make_part("learned", Learned, how, method, rule)
     return method

@@ -168,7 +168,9 @@ class Chronicle:
         node, self._known = self._program.node, self._now()
         told = {name: self._known[name] for name in ("roster", "releases", "certificate")}
         told |= {"muted": sorted(self._known["muted"]), "members": len(self._known["members"])}
-        self.audit("start", version=__version__, run=node.charter.run, boot=node.fresh.boot, pid=os.getpid(), **told)
+        self.audit(
+            "start", version=__version__, run=node.charter.run, session=node.fresh.session, pid=os.getpid(), **told
+        )
 
     def look(self) -> None:
         """Write down what has changed since the last look, or the start."""
@@ -204,6 +206,6 @@ class Chronicle:
         if not self._known:
             return
         self.look()
-        if self._program.node.trouble["removed"]:
-            self.audit("removed", what=self._program.node.trouble.last)
+        if self._program.node.errors["removed"]:
+            self.audit("removed", what=self._program.node.errors.last)
         self.audit("stop", why=why, wakes=self._program.node.wakes)

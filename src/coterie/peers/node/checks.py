@@ -29,31 +29,31 @@ EXPIRES_SOON, EXPIRES_NOW = 30.0, 7.0
 #: Megabytes, and entries of the file system, that should be left on the disk; with less than the second, it is full.
 LITTLE_SPACE, NO_SPACE = 200.0, 20.0
 LITTLE_ENTRIES, NO_ENTRIES = 1000, 20
-#: Seconds that a trouble is news, and that a peer is given to find its neighbours.
+#: Seconds that a errors is news, and that a peer is given to find its neighbours.
 NEWS, GRACE = 900.0, 120.0
-#: Alarms that any one member can raise by what it says: no reason to restart a peer, which is what /healthz is for.
+#: Alerts that any one member can raise by what it says: no reason to restart a peer, which is what /healthz is for.
 CLAIMED = ("duplicate",)
 #: A state that is older than so many seconds, and than so many mean pauses between two wakes, is not being learned.
 STATE_SECONDS, STATE_WAKES = 600.0, 50.0
 
 
-class Troubles(Counter[str]):
+class ErrorCounts(Counter[str]):
     """What goes wrong in a running peer, by how often it has; and what somebody has to look at, as long as it lasts."""
 
     def __init__(self) -> None:
         super().__init__()
         self.last = ""
         self.at: dict[str, float] = {}  # seconds since 1970
-        self.alarms: dict[str, str] = {}
+        self.alerts: dict[str, str] = {}
 
-    def report(self, what: str, text: str | None = None, alarm: bool = False) -> None:
+    def report(self, what: str, text: str | None = None, alert: bool = False) -> None:
         """Once more."""
         self[what] += 1
         self.at[what] = round(time.time(), 1)
         if text is not None:
             self.last = text
-            if alarm:
-                self.alarms[what] = text
+            if alert:
+                self.alerts[what] = text
 
 
 class Finding(NamedTuple):
@@ -76,8 +76,8 @@ def is_stale(status: Mapping[str, Any], age: float) -> bool:
 
 def mover(status: Mapping[str, Any]) -> str | None:
     """The neighbour that moves the model most; None if nobody does, or the method cannot tell."""
-    known = [tie for tie in status.get("ties", ()) if tie.get("influence")]
-    return max(known, key=lambda tie: tie["influence"])["name"] if known else None
+    known = [edge for edge in status.get("edges", ()) if edge.get("influence")]
+    return max(known, key=lambda edge: edge["influence"])["name"] if known else None
 
 
 def disk_of(folder: Where) -> dict[str, Any]:
@@ -103,7 +103,7 @@ def findings(status: Mapping[str, Any], age: float, now: float | None = None) ->
     if "relay" not in status:
         found += _neighbours(status)
         found += _served(status)
-        found += _trouble(status, now)
+        found += _errors(status, now)
         found += _learning(status)
     return found
 
@@ -135,15 +135,15 @@ def _certificate(expires: str | None, now: float) -> list[Finding]:
     days = left / 86400.0
     text = f"its certificate expires in {days:.0f} days" if days > 0 else "its certificate has expired"
     level = "critical" if days < EXPIRES_NOW else "warning"
-    return [Finding(level, "certificate", f"{text}: the steward renews it")]
+    return [Finding(level, "certificate", f"{text}: the admin renews it")]
 
 
 def _neighbours(status: Mapping[str, Any]) -> list[Finding]:
-    ties, up = status.get("ties", ()), float(status.get("uptime") or 0.0)
-    if not ties:
+    edges, up = status.get("edges", ()), float(status.get("uptime") or 0.0)
+    if not edges:
         return [Finding("warning", "neighbours", "it has no neighbours")] if up > GRACE else []
     minutes = float(status.get("silent_minutes") or 10.0)
-    silent = min(up if tie.get("heard") is None else float(tie["heard"]) for tie in ties)
+    silent = min(up if edge.get("heard") is None else float(edge["heard"]) for edge in edges)
     if silent > 60.0 * minutes:
         return [Finding("critical", "neighbours", f"nobody was heard for {silent / 60.0:.0f} minutes")]
     return []
@@ -159,12 +159,12 @@ def _served(status: Mapping[str, Any]) -> list[Finding]:
     return [Finding("warning", "served", text)]
 
 
-def _trouble(status: Mapping[str, Any], now: float) -> list[Finding]:
-    alarms, at = status.get("alarms") or {}, status.get("trouble_at") or {}
-    found = [Finding("warning" if what in CLAIMED else "critical", what, str(text)) for what, text in alarms.items()]
-    last = str(status.get("last_trouble") or "")
-    for what, count in (status.get("trouble") or {}).items():
-        if what in alarms:
+def _errors(status: Mapping[str, Any], now: float) -> list[Finding]:
+    alerts, at = status.get("alerts") or {}, status.get("error_at") or {}
+    found = [Finding("warning" if what in CLAIMED else "critical", what, str(text)) for what, text in alerts.items()]
+    last = str(status.get("last_error") or "")
+    for what, count in (status.get("errors") or {}).items():
+        if what in alerts:
             continue
         text = f"{what}, {count} times" + (f": {last}" if last else "")
         if now - float(at.get(what, now)) < NEWS:
@@ -177,7 +177,7 @@ def _learning(status: Mapping[str, Any]) -> list[Finding]:
     if status.get("releases_left") == 0:
         found.append(Finding("info", "privacy", "its privacy budget is spent: it listens, and has nothing new to say"))
     if status.get("proposal"):
-        text = f"the steward proposes another charter: {status['proposal'].get('accept', 'coterie peer accept FOLDER')}"
+        text = f"the admin proposes another charter: {status['proposal'].get('accept', 'coterie peer accept FOLDER')}"
         found.append(Finding("info", "charter", text))
     age, rate = status.get("state_age"), float(status.get("rate") or 1.0)
     if age is not None and not status.get("waits") and age > max(STATE_SECONDS, STATE_WAKES / rate):
@@ -226,7 +226,7 @@ def checked(folder: Where) -> tuple[list[Finding], Seen]:
     seen, now = look(folder), time.time()
     found: list[Finding] = []
     if seen.pid is None:
-        removed = ((seen.status or {}).get("alarms") or {}).get("removed")
+        removed = ((seen.status or {}).get("alerts") or {}).get("removed")
         found.append(Finding("critical", "process", "it is not running" + (f": {removed}" if removed else "")))
         found += _disk(disk_of(folder))
         with contextlib.suppress(OSError, ValueError):

@@ -1,15 +1,15 @@
-"""Who speaks now: boots and numbers of packets, and the questions whose answers prove them.
+"""Who speaks now: sessions and numbers of packets, and the questions whose answers prove them.
 
-Packets of a sender are numbered: (boot, sequence). A boot is a random number, drawn when a peer starts; so no number is
-used twice, whatever happened to its clock and its files. A receiver takes letters of one boot of each sender: of the
+Packets of a sender are numbered: (session, sequence). A session is a random number, drawn when a peer starts; so no number is
+used twice, whatever happened to its clock and its files. A receiver takes messages of one session of each sender: of the
 one that has proved last that it speaks now. To ask for that, it says HELLO with a random nonce that it has for this one
-sender and this one question; the signed WELCOME that echoes it proves the boot that it is of, and says where its
-numbers are: only what is newer is taken from then on. A packet of another boot is not taken, but is a reason to ask.
-Then an old packet never passes: of the proven boot, numbers grow; another boot cannot prove itself unless its process
+sender and this one question; the signed WELCOME that echoes it proves the session that it is of, and says where its
+numbers are: only what is newer is taken from then on. A packet of another session is not taken, but is a reason to ask.
+Then an old packet never passes: of the proven session, numbers grow; another session cannot prove itself unless its process
 answers to a question that was asked after the last proof, so after all that was ever taken of it.
 
 So there is one question at a time for each sender, and it is void as soon as it is answered, and as soon as its sender
-counts as not there. A boot that proves itself after another one has, which itself came after it, is a second process
+counts as not there. A session that proves itself after another one has, which itself came after it, is a second process
 with the same identity: its neighbours notice, and tell it.
 """
 
@@ -25,12 +25,12 @@ from ..wire.packet import Packet
 
 #: Seconds until a question that was not answered is asked again, the first time and at most.
 PATIENCE, LONGEST_PATIENCE = 0.5, 8.0
-#: How often in a second somebody is asked because of a packet of another boot, and how often at once.
+#: How often in a second somebody is asked because of a packet of another session, and how often at once.
 ASK_RATE, ASK_BURST = 2.0, 4.0
 #: Who is no neighbour and does not answer is left alone after so many seconds' patience.
 GIVE_UP = 4.0
-#: Boots of a member that are remembered; seconds between two notices that there are two, and how long they are news.
-MOST_BOOTS, DOUBLED_EVERY, DOUBLED_LASTS = 4, 5.0, 600.0
+#: Sessions of a member that are remembered; seconds between two notices that there are two, and how long they are news.
+MOST_SESSIONS, DOUBLED_EVERY, DOUBLED_LASTS = 4, 5.0, 600.0
 
 
 class Freshness:
@@ -38,14 +38,14 @@ class Freshness:
 
     def __init__(self, gate: Gate, random: Callable[[int], bytes]):
         self._gate, self._random = gate, random
-        self.boot = 1 + int.from_bytes(random(8), "little") % (2**53 - 1)
+        self.session = 1 + int.from_bytes(random(8), "little") % (2**53 - 1)
         self.sequence = 0
         self.heard: dict[int, float] = {}  # when a member was last heard
-        self.proven: set[int] = set()  # who has answered to this boot: the gate knows with which of theirs
+        self.proven: set[int] = set()  # who has answered to this session: the gate knows with which of theirs
         self._asked: dict[int, bytes] = {}  # nonces that were not answered yet
         self._next: dict[int, tuple[float, float]] = {}  # when to ask, and how long to wait then
         self._prompt = Buckets(ASK_RATE, ASK_BURST)
-        self._boots: dict[int, deque[int]] = {}  # of members: those that have proved themselves, but the last
+        self._sessions: dict[int, deque[int]] = {}  # of members: those that have proved themselves, but the last
         self._doubled: dict[int, float] = {}  # when it was last news that there are two of a member
 
     @property
@@ -54,8 +54,8 @@ class Freshness:
         return min((at for at, _ in self._next.values()), default=math.inf)
 
     def is_current(self, packet: Packet) -> bool:
-        """Whether a packet is of the boot of its sender that has proved last that it speaks now."""
-        return packet.sender in self.proven and self._gate.boot_of(packet.sender) == packet.boot
+        """Whether a packet is of the session of its sender that has proved last that it speaks now."""
+        return packet.sender in self.proven and self._gate.session_of(packet.sender) == packet.session
 
     def nonce_for(self, j: int) -> bytes:
         """The nonce of the question to j that is open, or of a new one."""
@@ -66,17 +66,17 @@ class Freshness:
         return self._asked.get(j) == nonce
 
     def ask(self, now: float, j: int, at_once: bool = False) -> None:
-        """Ask for a sign of life, unless that is under way. Packets of other boots may be old ones, and many."""
+        """Ask for a sign of life, unless that is under way. Packets of other sessions may be old ones, and many."""
         if at_once or j not in self._next:
             soon = at_once or self._prompt.take(j, now)
             self._next[j] = (now if soon else now + PATIENCE, PATIENCE)
 
-    def due(self, now: float, ties: Container[int]) -> Iterator[tuple[int, bool]]:
+    def due(self, now: float, edges: Container[int]) -> Iterator[tuple[int, bool]]:
         """Whom to ask now, more and more rarely, and whether it was asked before in vain."""
         for j, (at, wait) in list(self._next.items()):
             if at > now:
                 continue
-            if j not in ties and wait > GIVE_UP:
+            if j not in edges and wait > GIVE_UP:
                 del self._next[j]
                 continue
             self._next[j] = (now + wait, min(2.0 * wait, LONGEST_PATIENCE))
@@ -95,21 +95,21 @@ class Freshness:
                 self.count_out(j)
 
     def prove(self, now: float, packet: Packet) -> tuple[bool, int | None]:
-        """The answer to an open question: from now on this boot is its sender's.
+        """The answer to an open question: from now on this session is its sender's.
 
-        Whether it is a new one; and if it had given way to another boot before, which that is: then there are two
+        Whether it is a new one; and if it had given way to another session before, which that is: then there are two
         processes.
         """
-        j, before, fresh = packet.sender, self._gate.boot_of(packet.sender), not self.is_current(packet)
+        j, before, fresh = packet.sender, self._gate.session_of(packet.sender), not self.is_current(packet)
         del self._asked[j]
         self._next.pop(j, None)
         self._gate.prove(packet)
         self.proven.add(j)
         self.heard[j] = now
         twin = None
-        if before is not None and before != packet.boot:
-            known = self._boots.setdefault(j, deque(maxlen=MOST_BOOTS))
-            twin = before if packet.boot in known else None
+        if before is not None and before != packet.session:
+            known = self._sessions.setdefault(j, deque(maxlen=MOST_SESSIONS))
+            twin = before if packet.session in known else None
             known.append(before)
         return fresh, twin
 

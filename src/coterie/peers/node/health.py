@@ -41,8 +41,8 @@ PER_SECOND, BURST = 0.5, 8.0
 EXPIRES = 6 * 3600.0
 #: Starts are no more; the largest number that :data:`~coterie.peers.wire.packet.Counter` holds.
 MAX_START = (1 << 53) - 1
-#: Troubles that a record has room for.
-MAX_TROUBLES = 4
+#: errors that a record has room for.
+MAX_ERROR_KINDS = 4
 
 Word = Annotated[str, Meta(pattern=r"^[a-z0-9_ -]{1,16}\Z")]
 
@@ -59,11 +59,11 @@ class HealthRecord(msgspec.Struct, array_like=True, frozen=True, gc=False):
     score: Finite | None  # of the model learned together; None where rows are private, or where there are none
     score_alone: Finite | None
     served: Word | None  # which model it uses: also this tells of rows, and is None where they are private
-    ties: Whole
+    edges: Whole
     alive: Whole  # neighbours that it is connected to
-    refused: Whole  # letters
+    refused: Whole  # messages
     expires: Annotated[int, Meta(ge=-100_000, le=100_000)] | None  # days left of its certificate
-    trouble: Annotated[tuple[Word, ...], Meta(max_length=MAX_TROUBLES)] = ()
+    errors: Annotated[tuple[Word, ...], Meta(max_length=MAX_ERROR_KINDS)] = ()
 
     @property
     def order(self) -> tuple[int, int]:
@@ -159,7 +159,7 @@ class HealthBoard:
         chosen += self._some(old, self.limit - len(told) - len(chosen))
         self._news -= set(chosen)
         told += [(round(now - self._known[j].born, 1), self._known[j].signed) for j in chosen]
-        spread = 0.75 + 0.5 * self._chance()  # so that members do not all speak at the same time
+        spread = 0.75 + 0.5 * self._uniform()  # so that members do not all speak at the same time
         self.next_time = now + self._wait * spread if told or self.shares else math.inf
         self._wait = min(2.0 * self._wait, LONGEST_WAIT)
         return _encode(told) if told else None
@@ -198,7 +198,7 @@ class HealthBoard:
         self._known[owner] = _Known(record, signed, now - age)
         self._news.add(owner)
         if self.next_time == math.inf:
-            self.next_time = now + self._wait * self._chance()
+            self.next_time = now + self._wait * self._uniform()
         return True
 
     def rows(self, now: float) -> list[dict[str, Any]]:
@@ -207,7 +207,7 @@ class HealthBoard:
         found = [] if own is None else [(0.0, own)]
         found += [(now - known.born, known.record) for known in self._known.values() if now < known.born + EXPIRES]
         return [
-            msgspec.structs.asdict(record) | {"trouble": list(record.trouble), "age": round(age, 1)}
+            msgspec.structs.asdict(record) | {"errors": list(record.errors), "age": round(age, 1)}
             for age, record in sorted(found, key=lambda row: row[1].address)
         ]
 
@@ -224,20 +224,20 @@ class HealthBoard:
             del self._known[j]
             self._news.discard(j)
 
-    def _chance(self) -> float:
+    def _uniform(self) -> float:
         return int.from_bytes(self._random(4), "little") / 2.0**32
 
     def _some(self, items: list[int], count: int) -> list[int]:
         """As many of them, by chance."""
         left, chosen = sorted(items), list[int]()
         while left and len(chosen) < count:
-            chosen.append(left.pop(int(self._chance() * len(left))))
+            chosen.append(left.pop(int(self._uniform() * len(left))))
         return chosen
 
 
 def record_of(status: Mapping[str, Any], address: int, start: int, number: int, private: bool) -> HealthRecord:
     """A record of what a status says. If rows are private, what depends on them is left out."""
-    ties = status.get("ties", [])
+    edges = status.get("edges", [])
     return HealthRecord(
         address=address,
         start=start,
@@ -248,11 +248,11 @@ def record_of(status: Mapping[str, Any], address: int, start: int, number: int, 
         score=None if private else _rounded(status.get("score")),
         score_alone=None if private else _rounded(status.get("score_alone")),
         served=None if private else next(iter(_words([status.get("served")])), None),
-        ties=len(ties),
-        alive=sum(bool(tie.get("alive")) for tie in ties),
+        edges=len(edges),
+        alive=sum(bool(edge.get("alive")) for edge in edges),
         refused=sum(status.get("refused", {}).values()),
         expires=days_left(status.get("certificate_expires")),
-        trouble=tuple(_words(status.get("alarms", {}) | status.get("trouble", {})))[:MAX_TROUBLES],
+        errors=tuple(_words(status.get("alerts", {}) | status.get("errors", {})))[:MAX_ERROR_KINDS],
     )
 
 

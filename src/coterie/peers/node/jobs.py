@@ -1,4 +1,4 @@
-"""What a peer has done in processes of their own, while letters go on being answered.
+"""What a peer has done in processes of their own, while messages go on being answered.
 
 Its rows are read from their table when it begins, and again when the file has changed: a table needs far more memory
 than the peer. A file that is being written is left alone until it has been the same for two looks; one that cannot be
@@ -23,7 +23,7 @@ import numpy as np
 
 from ...errors import DataError, StateError
 from ..group.charter import charter_json, read_charter
-from ..model.work import Work, method_of, read_work, world_of_one, write_work
+from ..model.work import Work, arrays_of_one, method_of, read_work, write_work
 
 if TYPE_CHECKING:
     from .node import Node
@@ -141,8 +141,8 @@ def main() -> None:
     job = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=Job)
     charter = read_charter(job.charter)
     method, work, record = method_of(charter), read_work(job.work), read_record(job.record)
-    world = world_of_one(work, record.address, {}, record.address + 1, job.largest)
-    peer = Peer(method, world, work.theta, Ledger(method.privacy.plan))
+    arrays = arrays_of_one(work, record.address, {}, record.address + 1, job.largest)
+    peer = Peer(method, arrays, work.theta, Ledger(method.privacy.plan))
     peer.resume(*restored(peer, record.arrays))
     sys.stdout.buffer.write(peer.final.astype("<f8").tobytes())
 

@@ -84,8 +84,8 @@ def launch(
             endpoint=me.endpoint,
             relays=joined.roster.relays,
             seed=joined.identity.seed,
-            letter_bytes=charter.letter_bytes,
-            letters_per_second=charter.letters_per_second,
+            message_bytes=charter.message_bytes,
+            messages_per_second=charter.messages_per_second,
         )
         began = start_from_past(folder, node)
         if began is not None:
@@ -118,8 +118,8 @@ def launch_relay(folder: Path) -> None:
         me.name,
         joined.identity.listen or me.endpoint,
         folder,
-        letter_bytes=joined.charter.letter_bytes,
-        letters_per_second=joined.charter.letters_per_second,
+        message_bytes=joined.charter.message_bytes,
+        messages_per_second=joined.charter.messages_per_second,
     )
     _tell(relay, roster, read_bounded(folder / "roster"))
     came: queue.SimpleQueue[bytes] = queue.SimpleQueue()
@@ -137,16 +137,16 @@ def launch_relay(folder: Path) -> None:
                     log("members", version=roster.version)
                     relay.reload()
             except (OSError, CoterieError) as error:  # neither a full disk nor a broken file is a reason to stop
-                log("trouble", what=str(error))
+                log("error", what=str(error))
             if all(other.name != me.name for other in roster.relays):
-                raise RemovedError(f"the steward has removed this relay from the group (version {roster.version})")
+                raise RemovedError(f"the admin has removed this relay from the group (version {roster.version})")
             status = {"name": me.name, "relay": me.endpoint, "run": joined.charter.run, "pid": os.getpid()}
             status |= {"members": len(roster.members), "connected": sorted(relay.alive()), "at": round(time.time(), 1)}
             status |= {"transport": relay.counts, "dropped": relay.dropped(), "strangers": relay.strangers()}
             try:
                 write_atomic(folder / "status.json", json.dumps(status).encode(), private=True, durable=False)
             except OSError as error:
-                log("trouble", what=str(error))
+                log("error", what=str(error))
         log("stopped")
     if settle(folder):
         begin_again()
@@ -174,7 +174,7 @@ def _newest(
 
 
 def _tell(relay: Any, roster: Roster, signed: bytes) -> None:
-    """Let the relay serve the members of a list, and hand it on to them and to visitors."""
+    """Let the relay serve the members of a list, and hand it on to them and to non-members."""
     relay.keep_roster(signed)
     relay.admit(contacts_of(roster), roster.revoked)
     relay.publish_roster(signed)

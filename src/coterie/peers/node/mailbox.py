@@ -9,15 +9,15 @@ from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterable, Iterator
 from typing import NamedTuple
 
-from ...core.letters import Contents
-from ...core.world import EVERYONE
+from ...core.arrays import EVERYONE
+from ...core.messages import Contents
 from ...engines.peer import Outgoing
 from ..group.charter import Charter
 from ..wire.gate import Gate
 from ..wire.packet import HELLO, ROSTER, VERSION, WELCOME, Packet, Refused, write_packet
 from .freshness import Freshness
 
-#: What has come and was not looked at yet: more letters, or bytes, are dropped; and more than so many seconds' worth of
+#: What has come and was not looked at yet: more messages, or bytes, are dropped; and more than so many seconds' worth of
 #: one sender's, or lists of members.
 INBOX, INBOX_BYTES, INBOX_SECONDS, INBOX_ROSTERS = 10_000, 1 << 26, 4.0, 8
 #: Whose lists of members are.
@@ -25,7 +25,7 @@ NOBODY = -1
 
 
 class Send(NamedTuple):
-    """What to send to whom: a packet; or the list of members, which anybody may bring, as the steward has signed it."""
+    """What to send to whom: a packet; or the list of members, which anybody may bring, as the admin has signed it."""
 
     to: int  # address, or EVERYONE
     data: bytes
@@ -37,11 +37,11 @@ class Mailbox:
 
     def __init__(self, charter: Charter, address: int, sign: Callable[[bytes], bytes], random: Callable[[int], bytes]):
         self._run, self._address, self._sign = bytes.fromhex(charter.run), address, sign
-        self.gate = Gate(self._run, address, charter.letter_bytes, charter.letters_per_second, charter.max_rows)
+        self.gate = Gate(self._run, address, charter.message_bytes, charter.messages_per_second, charter.max_rows)
         self.fresh = Freshness(self.gate, random)
-        self.sent: Counter[str] = Counter()  # letters, packets, bytes
-        self.received: Counter[str] = Counter()  # letters, notices
-        self.letters_by: Counter[int] = Counter()  # that were taken in, by sender
+        self.sent: Counter[str] = Counter()  # messages, packets, bytes
+        self.received: Counter[str] = Counter()  # messages, notices
+        self.messages_by: Counter[int] = Counter()  # that were taken in, by sender
         self.last_refusal = ""
 
     def take(self, now: float, owner: int, data: bytes) -> Packet:
@@ -51,7 +51,7 @@ class Mailbox:
             self.fresh.heard[owner] = now
         elif packet.kind not in (HELLO, WELCOME, ROSTER):  # which are good at any time
             self.fresh.ask(now, owner)
-            raise Refused("unproven", f"{owner} has not answered with boot {packet.boot:x} yet")
+            raise Refused("unproven", f"{owner} has not answered with session {packet.session:x} yet")
         return packet
 
     def refuse(self, refusal: Refused, owner: int = NOBODY, what: str = "") -> None:
@@ -63,26 +63,26 @@ class Mailbox:
         """Sign, with the next number."""
         fresh = self.fresh
         fresh.sequence += 1
-        packet = Packet(VERSION, self._run, self._address, to, fresh.boot, fresh.sequence, largest, kind, content)
+        packet = Packet(VERSION, self._run, self._address, to, fresh.session, fresh.sequence, largest, kind, content)
         data = write_packet(packet, self._sign)
         self.sent["packets"] += 1
         self.sent["bytes"] += len(data)
         return Send(to, data)
 
     def addressed(
-        self, letters: Iterable[Outgoing], contents: Contents, members: Container[int], ties: Collection[int]
+        self, messages: Iterable[Outgoing], contents: Contents, members: Container[int], edges: Collection[int]
     ) -> Iterator[tuple[list[int], list[int], int, bytes]]:
-        """Letters of the method by what they hold: whom to address, who gets it, its kind and its content.
+        """Messages of the method by what they hold: whom to address, who gets it, its kind and its content.
 
         Those that all neighbours get alike are addressed to everyone, once for all of them.
         """
         copies: dict[tuple[int, bytes], list[int]] = {}
-        for letter in letters:
-            if letter.to in members:
-                copies.setdefault((letter.kind, contents.write(letter.kind, letter.text)), []).append(letter.to)
+        for message in messages:
+            if message.to in members:
+                copies.setdefault((message.kind, contents.write(message.kind, message.text)), []).append(message.to)
         for (kind, content), to in copies.items():
-            self.sent["letters"] += len(to)
-            yield [EVERYONE] if len(to) > 1 and set(to) == set(ties) else to, to, kind, content
+            self.sent["messages"] += len(to)
+            yield [EVERYONE] if len(to) > 1 and set(to) == set(edges) else to, to, kind, content
 
 
 class Inbox:

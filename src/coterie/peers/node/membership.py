@@ -1,6 +1,6 @@
-"""Who belongs to the group, as far as a peer knows: the list of members, its forks, and what else the steward signs.
+"""Who belongs to the group, as far as a peer knows: the list of members, its forks, and what else the admin signs.
 
-A list may come from anybody: it is the steward's signature that counts, and that it is newer. Two lists of which
+A list may come from anybody: it is the admin's signature that counts, and that it is newer. Two lists of which
 neither continues the other are a fork: the one that is held stays, and everybody is told.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from ...errors import DataError, SignatureError
-from ..group.bulletins import CHARTER, Board, packaged, room
+from ..group.announcements import CHARTER, Board, packaged, room
 from ..group.charter import Charter
 from ..group.roster import Fork, Roster, read_roster, relation, signers
 from ..wire.limits import Buckets, once
@@ -19,7 +19,7 @@ from .mailbox import NOBODY
 
 #: Seconds: how often a member is brought the list of members at most, and how often one may leave.
 BRING_EVERY, LEAVE_EVERY = 10.0, 60.0
-#: How many lists of members are looked at in a second that one member brings, and that come without a name: visitors
+#: How many lists of members are looked at in a second that one member brings, and that come without a name: non-members
 #: and relays bring them. How many of them at once. So nobody can keep a list from those to whom others bring it.
 ROSTERS_PER_SECOND, UNNAMED_PER_SECOND, ROSTERS_AT_ONCE = 1.0, 8.0, 8.0
 #: Forks of the list of members that are remembered, so that each is told of once.
@@ -67,7 +67,7 @@ class Members:
         self.keys = {m.address: m.key for m in self.roster.members if m.address not in self.muted}
 
     @property
-    def for_visitors(self) -> bytes:
+    def for_non_members(self) -> bytes:
         """What to hand to somebody who is no member, or still in a run that was amended: both are told why."""
         ended = [signed for (kind, run), signed in self.board.signed.items() if kind == CHARTER]
         return packaged(self.signed, ended)
@@ -83,7 +83,7 @@ class Members:
         self.gone.add(j)
 
     def take(self, now: float, signed: bytes, by: int | None = None) -> News:
-        """A list of members, which is held if it is newer; refused if it is not the steward's, or one too many.
+        """A list of members, which is held if it is newer; refused if it is not the admin's, or one too many.
 
         ``by`` is the member that has brought it, or NOBODY; None: it is from this machine, and looked at in any case.
         """
@@ -91,12 +91,12 @@ class Members:
             return News("nothing", self.roster)
         if by is not None and not (self._unnamed if by == NOBODY else self._named).take(by, now):
             raise Refused("rate", f"lists of members from {by}")
-        if len(signed) > self._charter.letter_bytes:  # no letter could have carried it
+        if len(signed) > self._charter.message_bytes:  # no message could have carried it
             raise Refused("size", f"a roster of {len(signed)} bytes")
         try:
             roster = read_roster(signed, self._charter, held=self.roster)
         except DataError as error:
-            # The steward's own, and of another run: somebody has not gone over to an amended charter yet.
+            # The admin's own, and of another run: somebody has not gone over to an amended charter yet.
             raise Refused("signature" if isinstance(error, SignatureError) else "run", f"a roster: {error}") from None
         what = relation(self.roster, roster)
         if what == "fork":

@@ -1,7 +1,7 @@
-"""What a running peer does with the steward's bulletins: keeps them, acts upon those that concern it, and, beside the
-steward's own folder, brings what is new there to the others.
+"""What a running peer does with the admin's announcements: keeps them, acts upon those that concern it, and, beside the
+admin's own folder, brings what is new there to the others.
 
-A peer that runs with the steward's folder at hand looks into it every minute: newer lists of members and bulletins go
+A peer that runs with the admin's folder at hand looks into it every minute: newer lists of members and announcements go
 out by themselves, and certificates that expire soon are renewed. So a group with one such peer never expires.
 """
 
@@ -16,35 +16,35 @@ from typing import TYPE_CHECKING, Any
 
 from ..._files import read_bounded
 from ...errors import CoterieError, DataError, FileError
-from ..group import bulletins as news
+from ..group import announcements as news
 from ..group.amendments import differences, in_words, proposed, waits
 from ..group.charter import read_charter
 from ..group.identity import read_certificate
-from ..group.renewal import install_certificate, renew, update_bulletins
+from ..group.renewal import install_certificate, renew, update_announcements
 
 if TYPE_CHECKING:
     from .mailbox import Send
     from .program import Program
 
-#: Seconds between two looks at the peer's own folder, and at the steward's.
-LOOK_EVERY, STEWARD_EVERY = 1.0, 60.0
+#: Seconds between two looks at the peer's own folder, and at the admin's.
+LOOK_EVERY, ADMIN_EVERY = 1.0, 60.0
 #: Seconds between two times that relays are brought what concerns them: they may be away.
 RELAYS_EVERY = 600.0
-#: Days before a certificate expires from which on that is a trouble, and renewed where the steward's folder is at hand;
-#: and how many are made at a time, so that letters do not wait.
+#: Days before a certificate expires from which on that is an error, and renewed where the admin's folder is at hand;
+#: and how many are made at a time, so that messages do not wait.
 SOON, AT_A_TIME = 30.0, 8
 
 
 class Office:
-    """Bulletins of a running peer: see :meth:`look`.
+    """Announcements of a running peer: see :meth:`look`.
 
     Parameters
     ----------
     program : Program
     send : callable
         Sends what the node answers.
-    steward : path, optional
-        The folder of the group, if this peer may do the steward's chores.
+    admin : path, optional
+        The folder of the group, if this peer may do the admin's chores.
     moment : callable
         Seconds since 1970.
     """
@@ -53,40 +53,40 @@ class Office:
         self,
         program: Program,
         send: Callable[[list[Send]], None],
-        steward: Path | None = None,
+        admin: Path | None = None,
         moment: Callable[[], float] = time.time,
     ):
-        self.program, self.folder, self.steward, self._moment = program, program.folder, steward, moment
+        self.program, self.folder, self.admin, self._moment = program, program.folder, admin, moment
         self.node, self._send = program.node, send
         self.proposal: dict[str, Any] | None = None
         self.expires: datetime | None = None
         self._kept: dict[news.Topic, bytes] = {}  # what is on disk
         self._stamp = self._certificate_stamp = 0
         self._tried: set[bytes] = set()  # certificates that were looked at
-        self._steward_at = self._relays_at = 0.0
+        self._admin_at = self._relays_at = 0.0
         self._told: set[str] = set()
-        self._for_visitors = b""
+        self._for_non_members = b""
         self._read()
         self._look_at_certificate()
 
     def look(self) -> None:
         """All that is due."""
         self._read()
-        if self.steward is not None and self.program.clock() >= self._steward_at:
-            self._steward_at = self.program.clock() + STEWARD_EVERY
+        if self.admin is not None and self.program.clock() >= self._admin_at:
+            self._admin_at = self.program.clock() + ADMIN_EVERY
             try:
-                self._do_chores(self.steward)
+                self._do_chores(self.admin)
             except (CoterieError, OSError) as error:
-                self.node.trouble.report("steward")
-                self._say_once("trouble", f"the steward's folder {self.steward}: {error}")
+                self.node.errors.report("admin")
+                self._say_once("error", f"the admin's folder {self.admin}: {error}")
         self.node.group.board.forget(self._now)
         self._install()
         self._keep()
         self._bring_to_relays()
-        visitors = self.node.group.for_visitors
-        if visitors != self._for_visitors:
-            self._for_visitors = visitors
-            self.program.transport.keep_roster(visitors)
+        non_members = self.node.group.for_non_members
+        if non_members != self._for_non_members:
+            self._for_non_members = non_members
+            self.program.transport.keep_roster(non_members)
         self._look_at_certificate()
         self._look_at_expiry()
         self._look_at_proposal()
@@ -114,7 +114,7 @@ class Office:
                 self._take(news.signed_in(self.folder / news.FOLDER))
 
     def _take(self, signed: list[bytes]) -> None:
-        sends = self.node.take_bulletins(self.program.clock(), signed)
+        sends = self.node.take_announcements(self.program.clock(), signed)
         if sends:
             self._send(sends)
 
@@ -128,8 +128,8 @@ class Office:
             if self._kept.get(topic) != content:
                 path = news.file_of(self.folder, topic)
                 if not (path.exists() and path.read_bytes() == content):
-                    news.write_bulletin(self.folder, topic, content, durable=False)  # others have it, too
-                    self.program.log("bulletin", kind=topic[0], about=topic[1])
+                    news.write_announcement(self.folder, topic, content, durable=False)  # others have it, too
+                    self.program.log("announcement", kind=topic[0], about=topic[1])
                 self._kept[topic] = content
 
     def _bring_to_relays(self) -> None:
@@ -148,14 +148,14 @@ class Office:
 
     def _install(self) -> None:
         """Keep a new certificate of this peer, if there is one."""
-        bulletin = self.node.group.board.held.get((news.CERTIFICATE, self.node.group.name_of(self.node.address)))
-        if bulletin is None or bulletin.body in self._tried:
+        announcement = self.node.group.board.held.get((news.CERTIFICATE, self.node.group.name_of(self.node.address)))
+        if announcement is None or announcement.body in self._tried:
             return
-        self._tried.add(bulletin.body)
+        self._tried.add(announcement.body)
         try:
-            install_certificate(self.folder, bulletin, self._now)
+            install_certificate(self.folder, announcement, self._now)
         except DataError as error:
-            self.node.trouble.report("certificate", f"a new certificate was not taken: {error}")
+            self.node.errors.report("certificate", f"a new certificate was not taken: {error}")
 
     def _look_at_certificate(self) -> None:
         """A certificate that is new in the folder, from wherever, is used from now on: live links stay."""
@@ -170,7 +170,7 @@ class Office:
         try:
             self.expires = read_certificate(read_bounded(path), str(path)).not_valid_after_utc
         except (DataError, FileError) as error:
-            self._say_once("trouble", str(error))
+            self._say_once("error", str(error))
             return
         self.program.expires = self.expires.isoformat()
         if not first:
@@ -183,70 +183,70 @@ class Office:
         left = self.expires - self._now
         if left.total_seconds() <= 0:
             why = expired(self.folder, self.expires, self._now)
-            self.node.trouble.report("expiry", why)
+            self.node.errors.report("expiry", why)
             self.program.give_up(why)
         elif left.days < SOON:
             text = f"the certificate expires on {self.expires:%Y-%m-%d}: {HOW_TO_RENEW.format(folder=self.folder)}"
-            if not self.node.trouble["expiry"]:
-                self.node.trouble.report("expiry", text)
+            if not self.node.errors["expiry"]:
+                self.node.errors.report("expiry", text)
             self._say_once("expiry", text)
         else:
-            self.node.trouble.pop("expiry", None)
+            self.node.errors.pop("expiry", None)
 
     # -- another charter ----------------------------------------------------------------------------------------------
 
     def _look_at_proposal(self) -> None:
-        """Show what the steward proposes."""
+        """Show what the admin proposes."""
         board, charter = self.node.group.board, self.node.charter
         if (news.CHARTER, charter.run) not in board.held:
             return
         try:
             found = proposed(board.held, charter)
         except DataError as error:
-            self._say_once("trouble", f"the steward proposes another charter, which cannot be read: {error}")
+            self._say_once("error", f"the admin proposes another charter, which cannot be read: {error}")
             return
         if found is None or (self.proposal or {}).get("run") == found.charter.run:
             return
         changes = differences(charter, found.charter)
         command = f"coterie peer accept {self.folder}"
         self.proposal = {"run": found.charter.run, "changes": in_words(changes), "accept": command}
-        self.program.log("proposal", what=f"the steward proposes {in_words(changes)}; accept with {command}")
+        self.program.log("proposal", what=f"the admin proposes {in_words(changes)}; accept with {command}")
 
-    # -- the steward's folder -----------------------------------------------------------------------------------------
+    # -- the admin's folder -----------------------------------------------------------------------------------------
 
     def _do_chores(self, club: Path) -> None:
         """Bring out what is new there, and renew what expires."""
         charter = read_charter(read_bounded(club / "charter.json"), str(club / "charter.json"))
-        if charter.steward not in {self.node.charter.steward, *self.node.group.board.keys}:
-            raise DataError("it is that of another group: correct steward = ... in peer.toml")
+        if charter.admin not in {self.node.charter.admin, *self.node.group.board.keys}:
+            raise DataError("it is that of another group: correct admin = ... in peer.toml")
         if charter.run == self.node.charter.run:  # or the charter was amended, and this peer has not accepted it yet
             self._send(self.node.take_roster(self.program.clock(), read_bounded(club / "roster")))
         done = renew(club, SOON, most=AT_A_TIME, now=self._now)
         if done.renewed:
             self.program.log("renewed", names=done.renewed)
         if done.left:
-            self._steward_at = 0.0  # the rest at the next look
+            self._admin_at = 0.0  # the rest at the next look
         if done.capped:
-            self._say_once("trouble", f"{', '.join(done.capped)}: the group's authority itself expires soon")
+            self._say_once("error", f"{', '.join(done.capped)}: the group's authority itself expires soon")
         self._take(news.signed_in(club / news.FOLDER))
 
 
 class RelayOffice:
-    """Bulletins of a running relay: it keeps what concerns itself."""
+    """Announcements of a running relay: it keeps what concerns itself."""
 
     def __init__(self, folder: Path, relay: Any, log: Callable[..., None]):
         self.folder, self.relay, self.log = folder, relay, log
         self._stamp = (folder / "tls.crt").stat().st_mtime_ns
 
     def take(self, data: bytes) -> bytes:
-        """What came in the way of lists of members: the list, or nothing. Bulletins that concern the relay are kept."""
+        """What came in the way of lists of members: the list, or nothing. Announcements that concern the relay are kept."""
         try:
-            roster, bulletins = news.unpackaged(data)
-            if bulletins:
-                update_bulletins(self.folder, bulletins, only_own=True)
+            roster, announcements = news.unpackaged(data)
+            if announcements:
+                update_announcements(self.folder, announcements, only_own=True)
             return roster
         except (DataError, OSError) as error:
-            self.log("trouble", what=str(error))
+            self.log("error", what=str(error))
             return b""
 
     def look(self) -> bool:
@@ -258,14 +258,14 @@ class RelayOffice:
                 self.relay.reload()
                 self.log("certificate", what="a new one is used")
         except (OSError, CoterieError) as error:  # the old one is used as long as it lasts
-            self.log("trouble", what=str(error))
+            self.log("error", what=str(error))
         return waits(self.folder)
 
 
 #: What to do before a certificate expires.
 HOW_TO_RENEW = (
-    "the steward renews it (coterie group renew CLUB) and brings it to any one peer, or to this one: coterie peer "
-    "update {folder} CLUB/bulletins"
+    "the admin renews it (coterie group renew CLUB) and brings it to any one peer, or to this one: coterie peer "
+    "update {folder} CLUB/announcements"
 )
 
 

@@ -25,7 +25,7 @@ from .state import FileStore, filled, read_record, unpack
 FREE = frozenset(
     {
         *("title", "coupling", "ridge", "confidence", "max_rows", "method", "settings", "trim", "learned", "privacy"),
-        *("radius", "rate", "letter_bytes", "letters_per_second", "objective", "loss"),
+        *("radius", "rate", "message_bytes", "messages_per_second", "objective", "loss"),
     }
 )
 #: Those that change the columns or their units.
@@ -45,32 +45,32 @@ def start_from_past(folder: Path, node: Node) -> str | None:
         state = FileStore(past / "state").load()
         if state is None:
             return f"this peer had learned nothing in run {old.run}"
-        arrays = read_record(state, str(past / "state")).arrays
-        own, tie = _begin_from(node, old, arrays)
+        kept = read_record(state, str(past / "state")).arrays
+        own, edge = _begin_from(node, old, kept)
     except (DataError, StateError, ValueError, KeyError, TypeError, AttributeError) as error:
         return f"the model of the run before is not used: {error}"
-    node.peer.resume(node.peer.world, own, tie)
+    node.peer.resume(node.peer.arrays, own, edge)
     return f"begins from what was learned in run {old.run}"
 
 
-def _begin_from(node: Node, old: Charter, arrays: dict[str, Any]) -> tuple[Any, Any]:
+def _begin_from(node: Node, old: Charter, kept: dict[str, Any]) -> tuple[Any, Any]:
     """The state of a method at its start, with what was learned under another charter."""
-    new, method, world = node.charter, node.method, node.peer.world
+    new, method, arrays = node.charter, node.method, node.peer.arrays
     if new.privacy is not None:
         raise DataError("a private run begins from zeros")
-    path = next((name for name in arrays if re.fullmatch(r"own(\.model)*\.theta", name)), None)
+    path = next((name for name in kept if re.fullmatch(r"own(\.model)*\.theta", name)), None)
     if path is None:
         raise DataError("there is no model in its state")
     changed = set(differences(old, new))
-    theta = _translated(unpack(arrays, path)[0], old, new, changed)
+    theta = _translated(unpack(kept, path)[0], old, new, changed)
     if theta.shape != node.theta.shape:
         raise DataError(f"it has {theta.size} numbers, and those of this run have {node.theta.size}")
     if not np.linalg.norm(theta) <= new.radius:
         raise DataError(f"it is longer than {new.radius:g}, the radius of this run")
-    own, tie = method.start(world, theta[None, :])
+    own, edge = method.start(arrays, theta[None, :])
     if not method.promises.minimises and not changed & (COLUMNS | {"method", "settings", "loss", "privacy"}):
-        own = filled(own, arrays, "own")  # pooling
-    return own, tie
+        own = filled(own, kept, "own")  # pooling
+    return own, edge
 
 
 def _translated(theta: np.ndarray, old: Charter, new: Charter, changed: set[str]) -> np.ndarray:

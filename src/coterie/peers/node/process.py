@@ -170,10 +170,10 @@ class Live:
     def close(self) -> None:
         """Stop."""
         self._closed = True
-        knock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        with suppress(OSError), _short(self._path) as name, knock:  # let the thread see it
-            knock.settimeout(PATIENCE)
-            knock.connect(name)
+        preauth = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        with suppress(OSError), _short(self._path) as name, preauth:  # let the thread see it
+            preauth.settimeout(PATIENCE)
+            preauth.connect(name)
         self._socket.close()
         with suppress(OSError):
             self._path.unlink(missing_ok=True)

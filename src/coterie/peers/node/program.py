@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from ..._files import Where, locked, read_bounded, write_atomic
-from ...core.world import EVERYONE
+from ...core.arrays import EVERYONE
 from ...errors import CoterieError, DataError, IdentityError, LedgerError, ParameterError, RemovedError, StateError
 from ..app.metrics import Log, Metrics, health, prometheus
 from ..app.status import status_of
@@ -40,7 +40,7 @@ from .office import Office
 from .process import ANSWER, Live, notify
 from .settings import Settings, addresses_of, read_muted
 
-#: How long letters are gathered before they are looked at, in mean intervals between two wakes: of a method that keeps
+#: How long messages are gathered before they are looked at, in mean intervals between two wakes: of a method that keeps
 #: copies of its neighbours' models, and needs them when it wakes; of one that may have to answer; and seconds at most.
 GATHER_COPIES, GATHER, LONGEST_GATHER = 2.0, 0.4, 0.2
 #: Seconds between two looks at everything that is not urgent: status, links, summary of the log, the model's file.
@@ -70,25 +70,25 @@ class Program:
         expires: str | None = None,  # when the certificate does
         feed: Feed | None = None,  # the file of the peer's rows, which may change
         settings: Settings | None = None,  # of peer.toml
-        steward: Path | None = None,  # the folder of the group, if this peer does the steward's chores
+        admin: Path | None = None,  # the folder of the group, if this peer does the admin's chores
         clock: Callable[[], float] = time.monotonic,
     ):
         self.node, self.transport, self.folder, self.log = node, transport, Path(folder), log
         self.clock, self.lab, self.wakes, self.expires = clock, lab, wakes, expires
         self._feed = feed
         self._parent = os.getppid()
-        self.inbox = Inbox(max(64, int(INBOX_SECONDS * node.charter.letters_per_second)))
+        self.inbox = Inbox(max(64, int(INBOX_SECONDS * node.charter.messages_per_second)))
         self._stopping = self._leaving = False
         self._wakes_before = node.wakes
         self._blocked: frozenset[int] = frozenset()
         self._linked: tuple[bytes, frozenset[int]] = (b"", frozenset())  # the list of members, and the neighbours
         self._told: Counter[str] = Counter()  # of refusals, by reason
         self._strangers: Counter[str] = Counter()  # by source
-        self._last_trouble = ""
+        self._last_error = ""
         self._here: set[int] = set()
         self._roster_stamp, self._roster_version = 0, node.group.roster.version
         self._authorities = node.group.roster.authorities
-        self._alarms: dict[str, str] = {}
+        self._alerts: dict[str, str] = {}
         self._fork: Fork | None = None
         self._fork_known = False  # whether the file was looked at
         self.settings = settings or Settings()
@@ -105,7 +105,7 @@ class Program:
         self._finishing: threading.Thread | None = None
         self.began = clock()
         self.again, self.failure = False, ""  # whether to begin again under another charter; why it gave up
-        self.office = Office(self, self._send, steward)
+        self.office = Office(self, self._send, admin)
         self._due = dict.fromkeys(("status", "link", "muted", "office", "summary", "model", "rows", "chronicle"), 0.0)
         self._due["final"] = clock() + FIRST_FINAL
         self.metrics = None
@@ -127,7 +127,7 @@ class Program:
     def give_up(self, why: str) -> None:
         """End soon, because it cannot go on."""
         self.failure = why
-        self.log("trouble", what=f"stops: {why}")
+        self.log("error", what=f"stops: {why}")
         self.stop()
 
     @property
@@ -146,14 +146,14 @@ class Program:
     def run(self) -> None:
         """Until :meth:`stop`."""
         node, clock = self.node, self.clock
-        gather = min(LONGEST_GATHER, (GATHER_COPIES if node.method.ties.copies else GATHER) / node.charter.rate)
+        gather = min(LONGEST_GATHER, (GATHER_COPIES if node.method.edges.copies else GATHER) / node.charter.rate)
         self._open()
         try:
             self._look_who_is_muted()
             self._link()
             self._send(node.open(clock()))
             me = node.group.name_of(node.address)
-            self.log("started", name=me, run=node.charter.run, boot=node.fresh.boot, pid=os.getpid())
+            self.log("started", name=me, run=node.charter.run, session=node.fresh.session, pid=os.getpid())
             self._tell_of_rows()
             self._begin()
             busy = False
@@ -161,7 +161,7 @@ class Program:
                 self._housekeeping(clock())
                 if not busy:
                     self.inbox.wait(min(node.next_time, *self._due.values()) - clock())
-                # What comes within a moment is looked at together: one waking of the process costs more than a letter.
+                # What comes within a moment is looked at together: one waking of the process costs more than a message.
                 # While there is much to do, it is not woken by the first of them, either.
                 if (busy or self.inbox) and not self._stopping:
                     time.sleep(max(0.0, min(gather, node.next_time - clock())))
@@ -178,12 +178,12 @@ class Program:
                 if done or node.group.farewell is not None:
                     self.stop()
         except LedgerError as error:  # it must not go on without knowing what it has spent
-            self.log("trouble", what=f"stops, because its ledger cannot be written: {error}")
+            self.log("error", what=f"stops, because its ledger cannot be written: {error}")
             raise
         finally:
             self._end()
         if node.group.farewell is not None:
-            raise RemovedError(node.trouble.alarms["removed"])
+            raise RemovedError(node.errors.alerts["removed"])
 
     def _open(self) -> None:
         try:
@@ -211,10 +211,10 @@ class Program:
             if roster:
                 self.transport.publish_roster(data, to)
                 continue
-            if to == EVERYONE and not self._blocked and self._linked[1] == self.node.ties.keys():
+            if to == EVERYONE and not self._blocked and self._linked[1] == self.node.edges.keys():
                 self.transport.send(EVERYONE, data)
                 continue
-            for j in self.node.ties if to == EVERYONE else (to,):
+            for j in self.node.edges if to == EVERYONE else (to,):
                 if j not in self._blocked:
                     self.transport.send(j, data)
 
@@ -226,7 +226,7 @@ class Program:
             try:
                 self._live = Live(self.folder, self.tell)
             except OSError as error:
-                self.log("trouble", what=f"its status can only be read from the disk: {error}")
+                self.log("error", what=f"its status can only be read from the disk: {error}")
         notify("READY=1")
 
     def _end(self) -> None:
@@ -245,13 +245,13 @@ class Program:
                 with locked(self.folder):
                     write_atomic(self.folder / "roster", self.node.group.farewell)
         except (OSError, CoterieError) as error:
-            self.log("trouble", what=str(error))
+            self.log("error", what=str(error))
         finally:
             self.transport.close()
             if self.metrics is not None:
                 self.metrics.close()
         if self.node.group.farewell is not None:
-            self.log("removed", what=self.node.trouble.alarms["removed"])
+            self.log("removed", what=self.node.errors.alerts["removed"])
         if self._finishes:
             self.log("finishing", what="the model for this peer's own use; the network is left already")
             if self._finishing is not None:
@@ -284,8 +284,8 @@ class Program:
                 except (LedgerError, StateError):
                     raise
                 except (OSError, CoterieError) as error:  # neither a full disk nor a broken file is a reason to stop
-                    self.node.trouble.report("disk" if isinstance(error, OSError) else what, f"{what}: {error}")
-                    self.log("trouble", what=f"{what}: {error}")
+                    self.node.errors.report("disk" if isinstance(error, OSError) else what, f"{what}: {error}")
+                    self.log("error", what=f"{what}: {error}")
 
     def _link(self) -> None:
         """Keep connections to the neighbours, and let the members in."""
@@ -296,16 +296,16 @@ class Program:
             if os.getppid() != self._parent:
                 self.stop()
         self._look_for_roster()
-        here = self.transport.alive() & set(node.ties)
+        here = self.transport.alive() & set(node.edges)
         for j in sorted(here ^ self._here):
             self.log("connected" if j in here else "disconnected", name=node.group.name_of(j))
         self._here = here
-        wanted = (node.group.signed, frozenset(node.ties))
+        wanted = (node.group.signed, frozenset(node.edges))
         if wanted == self._linked:
             return
         contacts = {contact.address: contact for contact in contacts_of(node.group.roster)}
         if wanted[0] != self._linked[0]:
-            self.transport.keep_roster(node.group.for_visitors)
+            self.transport.keep_roster(node.group.for_non_members)
             self.transport.use_relays(node.group.roster.relays)
             others = (contact for contact in contacts.values() if contact.address != node.address)
             self.transport.admit(others, node.group.roster.revoked)
@@ -323,7 +323,7 @@ class Program:
                 keep_authorities(self.folder, self.node.group.roster)
                 write_atomic(path, self.node.group.signed)
             if is_revoked(self.folder, self.node.group.roster):
-                self.node.trouble.alarms["revoked"] = f"{REVOKED}: coterie group request {self.folder} --new-tls-key"
+                self.node.errors.alerts["revoked"] = f"{REVOKED}: coterie group request {self.folder} --new-tls-key"
             if self.node.group.roster.authorities != self._authorities:
                 self._authorities = self.node.group.roster.authorities
                 self.transport.reload()
@@ -331,11 +331,11 @@ class Program:
             self.log("members", version=self.node.group.roster.version, count=len(self.node.group.roster.members))
         self._roster_stamp = stamp
         self._look_for_fork()
-        alarms = dict(self.node.trouble.alarms)
-        for what, text in alarms.items():  # what somebody has to look at is in the log at once
-            if self._alarms.get(what) != text and what != "removed":  # which is its last word
+        alerts = dict(self.node.errors.alerts)
+        for what, text in alerts.items():  # what somebody has to look at is in the log at once
+            if self._alerts.get(what) != text and what != "removed":  # which is its last word
                 self.log(what, what=text)
-        self._alarms = alarms
+        self._alerts = alerts
 
     def _look_for_fork(self) -> None:
         """The evidence of a fork of the list of members is a file, as long as there is one."""
@@ -364,7 +364,7 @@ class Program:
                 self.node.take_work(work)
         except DataError as error:
             text = f"the rows could not be read again, and those from before stay: {error}"
-            self.node.trouble.report("data", text)
+            self.node.errors.report("data", text)
             return
         if work is not None:
             self._due |= {"model": 0.0, "status": 0.0}
@@ -381,9 +381,9 @@ class Program:
         refused = self.node.mail.gate.refused.copy()
         if new := refused - self._told:
             self.log("refused", **new, last=self.node.mail.last_refusal)
-        if self.node.trouble.last != self._last_trouble:
-            self._last_trouble = self.node.trouble.last
-            self.log("trouble", what=self._last_trouble)
+        if self.node.errors.last != self._last_error:
+            self._last_error = self.node.errors.last
+            self.log("error", what=self._last_error)
         self._told = refused
         reasons = self.transport.strangers()
         came = Counter({source: sum(counts.values()) for source, counts in reasons.items()})
@@ -409,7 +409,7 @@ class Program:
             self.unwritten = None
         except OSError as error:  # whoever asks the peer itself is told; the loop counts it, and goes on
             self.unwritten = self._status["status_error"] = str(error)
-            self._status["trouble"]["disk"] = self.node.trouble["disk"] + 1
+            self._status["errors"]["disk"] = self.node.errors["disk"] + 1
             raise
         finally:
             self._status_made.set()
@@ -419,7 +419,7 @@ class Program:
             failed = self._chronicle.audit.failed
             self._chronicle.look()
             for _ in range(self._chronicle.audit.failed - failed):
-                self.node.trouble.report("audit")
+                self.node.errors.report("audit")
 
     @property
     def _finishes(self) -> bool:
@@ -427,7 +427,7 @@ class Program:
         return not self.lab and self.node.method.privacy.finish is not None
 
     def _start_finishing(self) -> None:
-        """Work out the peer's own model in the background: letters do not wait for it."""
+        """Work out the peer's own model in the background: messages do not wait for it."""
         if self._finishes and (self._finishing is None or not self._finishing.is_alive()):
             job = job_of(self.node)  # here, where nothing changes meanwhile
             self._finishing = threading.Thread(target=self._finish, args=(job,), name="finish", daemon=True)
@@ -437,8 +437,8 @@ class Program:
         try:
             self._final = finished(job)
         except (OSError, subprocess.SubprocessError, StateError) as error:
-            self.node.trouble.report("final")
-            self.log("trouble", what=str(error))
+            self.node.errors.report("final")
+            self.log("error", what=str(error))
 
     def _write_model(self) -> None:
         """The model for the peer's own use."""

@@ -79,9 +79,9 @@ WantedBy=multi-user.target
 
 
 def unit_of(
-    folder: Where, name: str, user: str, *, data: Path | None = None, steward: Path | None = None, relay: bool = False
+    folder: Where, name: str, user: str, *, data: Path | None = None, admin: Path | None = None, relay: bool = False
 ) -> str:
-    """The text of a unit. ``data`` is where the rows are, which it may read; ``steward`` the group's folder, where it
+    """The text of a unit. ``data`` is where the rows are, which it may read; ``admin`` the group's folder, where it
     renews certificates.
     """
     where = Path(folder).resolve()
@@ -89,7 +89,7 @@ def unit_of(
         raise ParameterError(f"user={user!r:.80} is not the name of a user")
     # Not resolved: the interpreter of a virtual environment is a link, and is found by its own name.
     interpreter = Path(os.path.abspath(sys.executable))
-    used = [where, interpreter, *(path.resolve() for path in (data, steward) if path is not None)]
+    used = [where, interpreter, *(path.resolve() for path in (data, admin) if path is not None)]
     for path in used:
         if not re.fullmatch(r"[\w@+=:,./-]+", str(path), re.ASCII):
             raise ParameterError(f"{path}: a unit cannot name a path with such characters; choose another")
@@ -103,7 +103,7 @@ def unit_of(
         command=f"{interpreter} -m coterie {'relay' if relay else 'peer run'} {where}",
         user=user,
         folder=where,
-        writes=where if steward is None else f"{where} {steward.resolve()}",
+        writes=where if admin is None else f"{where} {admin.resolve()}",
         # A peer that hangs is started again; one that is busy with a long step is not.
         watchdog="" if relay else "WatchdogSec=300\n",
         reads=f"ReadOnlyPaths={data.resolve()}\n" if outside and data is not None else "",

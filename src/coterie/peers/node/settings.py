@@ -1,7 +1,7 @@
 """What a peer's owner sets on this machine: ``peer.toml``, how it is run, and ``muted``, whom it does not listen to.
 
 Nothing in ``peer.toml`` is secret or agreed upon; flags override it. A mute is this peer's own: nobody is told, and the
-list of members stays as it is. To the peer, a muted member is one that has gone: its tie and all that came by it is
+list of members stays as it is. To the peer, a muted member is one that has gone: its edge and all that came by it is
 dropped, and what it sends is refused.
 """
 
@@ -62,7 +62,7 @@ class Settings:
         "a number > 0", 5e-324, inf, 10.0, "`coterie peer check` warns if nobody was heard for so long.", 10.0
     )
     share_health: bool = _flag("Tell the group how this peer is doing, for `coterie watch`.")
-    steward: str | None = _path("../club", "The group's folder, if the steward's machine is this one.")
+    admin: str | None = _path("../club", "The group's folder, if the admin's machine is this one.")
     nice: int = _number("a whole number from 0 to 19", 0, 19, 0, "Give way to other programs: 0 to 19.", 0)
     compiled: bool | None = _flag("Compile the method, or not. Default: where there are many rows.", None)
     model: str | None = _path(

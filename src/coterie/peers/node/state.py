@@ -37,7 +37,7 @@ class Record(msgspec.Struct, frozen=True):
 
     run: str
     address: int
-    starts: int = msgspec.field(name="boot")  # how often the peer has been started
+    starts: int = msgspec.field(name="session")  # how often the peer has been started
     largest: int  # rows of the largest data set heard of
     wakes: int
     gone: list[int]  # members that have left for good
@@ -185,12 +185,12 @@ def unpack(arrays: dict[str, tuple[str, list[int], bytes]], path: str) -> np.nda
     return np.frombuffer(content, kind).astype(kind.newbyteorder("=")).reshape(shape)
 
 
-def restored(peer: Any, arrays: dict[str, tuple[str, list[int], bytes]]) -> tuple[Any, Any, Any]:
-    """World, own state and state of the ties as they were kept, for :meth:`coterie.engines.peer.Peer.resume`."""
-    ties = {name: unpack(arrays, f"world.{name}") for name in ("peer", "inverse", "weight", "choice")}
-    world = peer.world._replace(tie_start=np.array([0, ties["peer"].shape[0]]), **ties)
-    own, tie = peer.method.start(world, _like(unpack(arrays, f"own.{theta_path(peer.own)}"), peer.theta[None, :]))
-    return world, filled(own, arrays, "own", None), filled(tie, arrays, "tie", ties["peer"].shape[0])
+def restored(peer: Any, stored: dict[str, tuple[str, list[int], bytes]]) -> tuple[Any, Any, Any]:
+    """World, own state and state of the edges as they were kept, for :meth:`coterie.engines.peer.Peer.resume`."""
+    edges = {name: unpack(stored, f"arrays.{name}") for name in ("peer", "inverse", "weight", "choice")}
+    arrays = peer.arrays._replace(edge_start=np.array([0, edges["peer"].shape[0]]), **edges)
+    own, edge = peer.method.start(arrays, _like(unpack(stored, f"own.{theta_path(peer.own)}"), peer.theta[None, :]))
+    return arrays, filled(own, stored, "own", None), filled(edge, stored, "edge", edges["peer"].shape[0])
 
 
 def theta_path(own: Any) -> str:
@@ -209,7 +209,7 @@ def filled(group: Any, arrays: dict[str, tuple[str, list[int], bytes]], name: st
 
     def restored(path: str, part: np.ndarray) -> np.ndarray:
         kept = unpack(arrays, path)
-        # What a tie has room for may have grown since it began.
+        # What an edge has room for may have grown since it began.
         fits = kept.shape == part.shape if slots is None else kept.shape[:1] == (slots,) and kept.ndim == part.ndim
         if not fits or kept.dtype != part.dtype:
             raise StateError(f"{path} of the state is of shape {kept.shape}, and should be {part.shape}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-from ...core.world import EVERYONE
+from ...core.arrays import EVERYONE
 
 #: What a transport does with a packet that came: ``deliver(owner, data)``.
 Deliver = Callable[[int, bytes], None]
@@ -23,7 +23,7 @@ class Contact(NamedTuple):
     name: str
     address: int
     endpoint: str | None = None  # "host:port", or None: nobody can connect to it, it is reached through a relay
-    #: Its Ed25519 public key: what it knocks with, and what letters through relays are sealed for.
+    #: Its Ed25519 public key: what it pre-authentications with, and what messages through relays are sealed for.
     key: bytes | None = None
 
 
@@ -104,7 +104,7 @@ class Transport(Protocol):
         """Give a signed roster to everybody connected, or at least to one member; at most once, like packets."""
 
     def keep_roster(self, signed: bytes) -> None:
-        """The roster for *visitors*: those with a good certificate that are not admitted.
+        """The roster for *non-members*: those with a good certificate that are not admitted.
 
         Such a one is so new that we do not know it yet, or was removed. It is handed this roster and may hand over its
         own, which is delivered like any other; nothing else passes until it is admitted.

@@ -33,9 +33,9 @@ _HEADER = struct.Struct(">I")
 _SIZE = (1 << 24) - 1
 
 PING = 0  # empty: any bytes that arrive are a sign of life
-LETTER = 1
+MESSAGE = 1
 LIST = 2  # a signed list of members
-FORWARD = 3  # to a relay: whom it is for, and a sealed letter or a list; from a relay: whom it is from
+FORWARD = 3  # to a relay: whom it is for, and a sealed message or a list; from a relay: whom it is from
 PRESENT = 4  # from a relay: the names of all that are connected with it
 ADMITTED = 5  # to who has dialled: you are in
 VISITING = 6  # or: you are not on my list of members, and may bring yours
@@ -119,7 +119,7 @@ class Channel(asyncio.BufferedProtocol):
         self.stage = SHAKING
         self.name: str | None = None  # once it is proven
         self.proof: Proof | None = None
-        self.knock = b""  # said before the handshake
+        self.preauth = b""  # said before the handshake
         self._buffer = hub.buffer
         self._transport: asyncio.Transport | None = None
         self._tls: ssl.SSLObject | None = None
@@ -133,9 +133,9 @@ class Channel(asyncio.BufferedProtocol):
         self._reader = Reader(
             {
                 PING: 0,
-                LETTER: limits.letter,
+                MESSAGE: limits.message,
                 LIST: limits.roster,
-                FORWARD: max(limits.letter + 256, limits.roster + 256),
+                FORWARD: max(limits.message + 256, limits.roster + 256),
                 PRESENT: limits.roster,
                 ADMITTED: 0,
                 VISITING: 0,
@@ -159,7 +159,7 @@ class Channel(asyncio.BufferedProtocol):
         context = papers.dialling if self.expect is not None else papers.accepting
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=self.expect is None)
         if self.expect is not None:
-            transport.write(self.knock)
+            transport.write(self.preauth)
             self._shake()
         elif self._first:
             self._early = len(self._first)

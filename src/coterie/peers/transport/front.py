@@ -1,7 +1,7 @@
 """The door: who comes, what they may take before they have proven a name, and who goes first when it gets crowded.
 
 Somebody who has connected is a *stranger*, and costs a descriptor and a few hundred bytes. Its first byte decides: a
-TLS handshake, for which its address and all addresses together have so many starts a second; a knock
+TLS handshake, for which its address and all addresses together have so many starts a second; a pre-authentication
 (:mod:`.proofs`), which a member's signature makes good, and then none of these bounds hold; or anything else, which is
 hung up on. Where there are too many, those go first that have said nothing for longest.
 """
@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ..wire.limits import Bucket, Buckets, Limits
-from .proofs import KNOCK, LONGEST, TLS, Knocks, length
+from .proofs import LONGEST, PREAUTH, TLS, Preauths, length
 
 if TYPE_CHECKING:
     from .channel import Channel
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 AT_ONCE = 64
 #: Seconds to leave the door shut when the system has no descriptor left.
 SHUT = 0.1
-#: Handshakes of one member that are let in at once, and in a second, because it has knocked.
-KNOCKED, KNOCKS_A_SECOND = 3, 4.0
+#: Handshakes of one member that are let in at once, and in a second, because it has pre-authenticated.
+PREAUTHENTICATED, PREAUTHS_A_SECOND = 3, 4.0
 
 _NONE_LEFT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
@@ -49,13 +49,13 @@ def source_of(address: str) -> str:
 class Stranger:
     """Somebody who has connected and has not proven a name."""
 
-    __slots__ = ("born", "channel", "held", "knocked", "sock", "source")
+    __slots__ = ("born", "channel", "held", "preauthenticated", "sock", "source")
 
     def __init__(self, sock: socket.socket, source: str, born: float):
         self.sock, self.source, self.born = sock, source, born
         self.held = b""  # what it has said, before it is sure to be something
         self.channel: Channel | None = None  # once there is a handshake
-        self.knocked: str | None = None  # the member whose knock it was
+        self.preauthenticated: str | None = None  # the member whose pre-authentication it was
 
 
 #: Strangers in the order in which they came: of one kind, in all or of one source.
@@ -66,18 +66,22 @@ class Front:
     """Listens, and hands over who begins a handshake: ``begin(stranger, first bytes)``."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, limits: Limits, knocks: Knocks, begin: Callable[[Stranger, bytes], None]
+        self,
+        loop: asyncio.AbstractEventLoop,
+        limits: Limits,
+        preauths: Preauths,
+        begin: Callable[[Stranger, bytes], None],
     ):
-        self._loop, self._limits, self._knocks, self._begin = loop, limits, knocks, begin
+        self._loop, self._limits, self._preauths, self._begin = loop, limits, preauths, begin
         self._listening: list[socket.socket] = []
         self._silent: Crowd = OrderedDict()
         self._begun: Crowd = OrderedDict()
         self._by_source: dict[str, tuple[Crowd, Crowd]] = {}
-        self._knocked: dict[str, Crowd] = {}
+        self._preauthenticated: dict[str, Crowd] = {}
         self._starts = Bucket(limits.starts, limits.starts)
-        self._verified = Bucket(limits.knocks, limits.knocks)
+        self._verified = Bucket(limits.preauths, limits.preauths)
         self._starts_of = Buckets(limits.starts_address, 2 * limits.starts_address, limits.sources)
-        self._knocks_of = Buckets(KNOCKS_A_SECOND, 4 * KNOCKS_A_SECOND)
+        self._preauths_of = Buckets(PREAUTHS_A_SECOND, 4 * PREAUTHS_A_SECOND)
         self.failures: OrderedDict[str, Counter[str]] = OrderedDict()  # by source
 
     def open(self, host: str, port: int) -> None:
@@ -99,13 +103,13 @@ class Front:
             self._loop.remove_reader(sock)
             sock.close()
         self._listening = []
-        everybody = [*self._silent, *self._begun, *(one for crowd in self._knocked.values() for one in crowd)]
+        everybody = [*self._silent, *self._begun, *(one for crowd in self._preauthenticated.values() for one in crowd)]
         for stranger in everybody:
             self.refuse(stranger, "closed by us")
 
     def __len__(self) -> int:
         """How many strangers there are."""
-        return len(self._silent) + len(self._begun) + sum(map(len, self._knocked.values()))
+        return len(self._silent) + len(self._begun) + sum(map(len, self._preauthenticated.values()))
 
     # -- coming
 
@@ -172,22 +176,22 @@ class Front:
         data = stranger.held = stranger.held + data
         if data[0] == TLS:
             self._start(stranger, data)
-        elif data[0] != KNOCK:
+        elif data[0] != PREAUTH:
             self.refuse(stranger, "not TLS")
         elif length(data) > LONGEST:
-            self.refuse(stranger, "not a knock")
+            self.refuse(stranger, "not a pre-authentication")
         elif len(data) >= length(data) > 2:
             self._answer(stranger, data[: length(data)], data[length(data) :])
 
-    def _answer(self, stranger: Stranger, knock: bytes, rest: bytes) -> None:
-        """Somebody has knocked. If it is a member it need not queue; otherwise it is a stranger like others."""
-        now, name = self._loop.time(), self._knocks.claimed(knock)
+    def _answer(self, stranger: Stranger, preauth: bytes, rest: bytes) -> None:
+        """Somebody has pre-authenticated. If it is a member it need not queue; otherwise it is a stranger like others."""
+        now, name = self._loop.time(), self._preauths.claimed(preauth)
         if name is not None and self._verified.take(now):
-            if not self._knocks.check(name, knock):
-                self.refuse(stranger, "a false knock")
+            if not self._preauths.check(name, preauth):
+                self.refuse(stranger, "a false pre-authentication")
                 return
-            if self._knocks_of.take(name, now):
-                stranger.knocked = name
+            if self._preauths_of.take(name, now):
+                stranger.preauthenticated = name
         if rest and rest[0] != TLS:
             self.refuse(stranger, "not TLS")
             return
@@ -197,12 +201,12 @@ class Front:
         """A handshake begins, if there may be one more."""
         now = self._loop.time()
         self._loop.remove_reader(stranger.sock)
-        if stranger.knocked is not None:
+        if stranger.preauthenticated is not None:
             self._forget(stranger)
-            crowd = self._knocked.setdefault(stranger.knocked, OrderedDict())
+            crowd = self._preauthenticated.setdefault(stranger.preauthenticated, OrderedDict())
             crowd[stranger] = None
-            if len(crowd) > KNOCKED:
-                self.refuse(next(iter(crowd)), "knocked again")
+            if len(crowd) > PREAUTHENTICATED:
+                self.refuse(next(iter(crowd)), "pre-authenticated again")
         else:
             if not self._starts_of.take(stranger.source, now):
                 self.refuse(stranger, "too many a second from there")
@@ -220,7 +224,7 @@ class Front:
 
     def late(self, now: float) -> None:
         """Hang up on those that have had their time."""
-        for crowd in (self._silent, self._begun, *list(self._knocked.values())):
+        for crowd in (self._silent, self._begun, *list(self._preauthenticated.values())):
             for stranger in [one for one in crowd if now - one.born > self._limits.handshake]:
                 self.refuse(stranger, "too slow")
 
@@ -248,11 +252,11 @@ class Front:
 
     def _forget(self, stranger: Stranger) -> None:
         """It is in no crowd any more."""
-        if stranger.knocked is not None:
-            crowd = self._knocked.get(stranger.knocked, OrderedDict())
+        if stranger.preauthenticated is not None:
+            crowd = self._preauthenticated.get(stranger.preauthenticated, OrderedDict())
             crowd.pop(stranger, None)
             if not crowd:
-                self._knocked.pop(stranger.knocked, None)
+                self._preauthenticated.pop(stranger.preauthenticated, None)
         self._silent.pop(stranger, None)
         self._begun.pop(stranger, None)
         own = self._by_source.get(stranger.source)
@@ -270,5 +274,5 @@ class Front:
             self.failures.popitem(last=False)
 
     def admit(self, names: set[str]) -> None:
-        """Who may knock."""
-        self._knocks_of.keep(names)
+        """Who may pre-authentication."""
+        self._preauths_of.keep(names)

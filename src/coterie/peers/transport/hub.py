@@ -1,4 +1,4 @@
-"""Who is connected with whom: dialling, letting in, visitors, and noticing who is gone. All of it in one event loop.
+"""Who is connected with whom: dialling, letting in, non-members, and noticing who is gone. All of it in one event loop.
 
 Both sides dial, so that nobody depends on being reachable, and never on its own door alone. Of two connections between
 the same two, both keep the one that the smaller name has dialled, and read the other a while longer, so that nothing is
@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping
 from ..wire.limits import Buckets, Limits
 from .channel import ADMITTED, LIST, OVER, SHAKING, UP, VISIT, VISITING, WAITING, Channel, frame
 from .front import Front, Stranger
-from .proofs import Knocks, Papers, Proof, write_knock
+from .proofs import Papers, Preauths, Proof, write_preauth
 
 log = logging.getLogger("coterie")
 
@@ -54,17 +54,17 @@ class Hub:
     ):
         self.loop, self.me, self.papers, self.limits = loop, me, papers, limits
         self._roster, self._sign = roster, sign
-        self.knocks = Knocks(me)
-        self.front = Front(loop, limits, self.knocks, self._begin)
+        self.preauths = Preauths(me)
+        self.front = Front(loop, limits, self.preauths, self._begin)
         self.buffer = memoryview(bytearray(65_536))  # one for all: it is emptied before anybody else reads
         self.counts: Counter[str] = Counter()
         self.dropped: dict[str, Counter[str]] = {}  # by name of who sent, or should have received
         self.admitted: frozenset[str] = frozenset()
         self.revoked: frozenset[str] = frozenset()
-        self.kept: bytes | None = None  # the list of members, for visitors
+        self.kept: bytes | None = None  # the list of members, for non-members
         self.channels: dict[str, Channel] = {}  # links
         self.opening: set[Channel] = set()  # dialled, and not let in yet
-        self.visitors: dict[str, Channel] = {}
+        self.non_members: dict[str, Channel] = {}
         self._visits = Buckets(VISITS, VISITS_AT_ONCE, limits.sources)
         self._doubles: set[Channel] = set()
         self._dials: dict[str, asyncio.Task[None] | asyncio.TimerHandle] = {}  # a try, or the wait for the next
@@ -91,7 +91,7 @@ class Hub:
         self.closed = True
         for name in list(self._dials):
             self._forget_wait(name)
-        for channel in (*self.channels.values(), *self.opening, *self.visitors.values(), *self._doubles):
+        for channel in (*self.channels.values(), *self.opening, *self.non_members.values(), *self._doubles):
             channel.finish("closed by us")
         return any(transport.get_write_buffer_size() for transport in self.leaving)
 
@@ -105,7 +105,7 @@ class Hub:
     def admit(self, keys: Mapping[str, bytes | None], revoked: frozenset[str]) -> None:
         """Names that may come, and their keys."""
         self.admitted, self.revoked = frozenset(keys), revoked
-        self.knocks.admit({name: key for name, key in keys.items() if key is not None})
+        self.preauths.admit({name: key for name, key in keys.items() if key is not None})
         self.front.admit(set(keys))
         self.dropped = {name: counts for name, counts in self.dropped.items() if name in keys}
         for channel in (*self.channels.values(), *self.opening, *self._doubles):
@@ -116,11 +116,11 @@ class Hub:
                 if channel.stage == UP and self.kept is not None:  # the last thing it gets is the list that says so
                     channel.push(frame(LIST, self.kept))
                 channel.finish("no longer admitted")
-        for channel in list(self.visitors.values()):
+        for channel in list(self.non_members.values()):
             if channel.proof is not None and channel.proof.serial in revoked:
                 channel.fail("revoked")
             elif channel.proof is not None and self._may_enter(channel.proof):
-                del self.visitors[channel.proof.name]
+                del self.non_members[channel.proof.name]
                 self._let_in(channel)
 
     def _may_enter(self, proof: Proof) -> bool:
@@ -128,7 +128,7 @@ class Hub:
 
     def rate(self, name: str) -> float | None:
         """How many frames a second somebody may send."""
-        return self.limits.letters
+        return self.limits.messages
 
     # -- coming in
 
@@ -170,24 +170,24 @@ class Hub:
             else:
                 self._let_in(channel)
         else:
-            self._receive_visitor(channel, proof.name)
+            self._receive_non_member(channel, proof.name)
 
     def _let_in(self, channel: Channel) -> None:
         channel.say(frame(ADMITTED))
         self._up(channel)
 
-    def _receive_visitor(self, channel: Channel, name: str) -> None:
+    def _receive_non_member(self, channel: Channel, name: str) -> None:
         """Not on my list: an old member, or one that is so new that I do not know it yet."""
         if not self._visits.take(name, self.loop.time()):
             channel.fail("not admitted, too often")
             return
-        old = self.visitors.pop(name, None)
+        old = self.non_members.pop(name, None)
         if old is not None:
             old.fail("visits again")
-        if len(self.visitors) >= self.limits.visitors:
-            next(iter(self.visitors.values())).fail("too many visitors")
-        self.counts["visitors"] += 1
-        self.visitors[name] = channel
+        if len(self.non_members) >= self.limits.non_members:
+            next(iter(self.non_members.values())).fail("too many non-members")
+        self.counts["non_members"] += 1
+        self.non_members[name] = channel
         channel.stage, channel.deadline = VISIT, self.loop.time() + self.limits.visit
         channel.say(frame(VISITING))
         if self.kept is not None:
@@ -288,8 +288,8 @@ class Hub:
         name = channel.expect or channel.name
         if name is None:
             return
-        if self.visitors.get(name) is channel:
-            del self.visitors[name]
+        if self.non_members.get(name) is channel:
+            del self.non_members[name]
         if self.channels.get(name) is channel:
             del self.channels[name]
             if self.loop.time() - channel.born > 5.0:
@@ -336,7 +336,7 @@ class Hub:
             async with asyncio.timeout(self.limits.handshake):
                 where = await self._address(name, place)
                 if self._sign is not None:
-                    channel.knock = write_knock(self.me, name, self._sign)
+                    channel.preauth = write_preauth(self.me, name, self._sign)
                 await self.loop.create_connection(lambda: channel, *where)
             if self.closed:  # meanwhile, when nobody knew of this connection yet
                 channel.fail("closed by us")
@@ -393,7 +393,7 @@ class Hub:
                 channel.fail("its certificate has expired")
             elif now - channel.last_out > self.limits.ping - TICK:
                 channel.ping()
-        for channel in (*self.opening, *self.visitors.values()):
+        for channel in (*self.opening, *self.non_members.values()):
             if channel.deadline < now:
                 channel.fail("too slow" if channel.stage != VISIT else "not admitted")
         self.front.late(now)

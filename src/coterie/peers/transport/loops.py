@@ -147,7 +147,7 @@ class Endpoint(Generic[AnyHub]):
         folder: Where | None = None,
         *,
         credentials: Credentials | None = None,
-        letter_bytes: int = 200_000,
+        message_bytes: int = 200_000,
         limits: Limits | None = None,
         uvloop: bool | None = None,
     ):
@@ -158,7 +158,7 @@ class Endpoint(Generic[AnyHub]):
         self.name, self._run = check_name(name), run
         self._listen = None if listen is None else split_endpoint(listen, "listen")
         self._papers = Papers(credentials or Credentials.of(folder or ""), run)
-        self._limits, self._uvloop = (limits or Limits())._replace(letter=letter_bytes), uvloop
+        self._limits, self._uvloop = (limits or Limits())._replace(message=message_bytes), uvloop
         self._kept: bytes | None = None
         self._revoked: frozenset[str] = frozenset()
         self._changing = threading.RLock()
@@ -168,7 +168,7 @@ class Endpoint(Generic[AnyHub]):
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many letters were sent, received or forwarded, and dropped by reason; and how connections ended."""
+        """How many messages were sent, received or forwarded, and dropped by reason; and how connections ended."""
         hub = self._hub
         return dict(self._before + Counter() if hub is None else self._before + hub.counts.copy())
 
@@ -182,12 +182,12 @@ class Endpoint(Generic[AnyHub]):
         self._papers.load()
 
     def keep_roster(self, signed: bytes) -> None:
-        """The list of members to hand to visitors."""
+        """The list of members to hand to non-members."""
         self._kept = kept = bytes(signed)
         self._do(lambda hub: setattr(hub, "kept", kept))
 
     def dropped(self) -> dict[Any, dict[str, int]]:
-        """What was dropped of letters from and to members, by name, since it was opened."""
+        """What was dropped of messages from and to members, by name, since it was opened."""
         hub = self._hub
         return {} if hub is None else {name: dict(counts) for name, counts in dict(hub.dropped).items()}
 

@@ -7,7 +7,7 @@ import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
 
-from ...core.world import EVERYONE
+from ...core.arrays import EVERYONE
 from ...errors import ParameterError
 from . import Contact, Deliver, DeliverRoster, Reachable
 
@@ -85,11 +85,11 @@ class Exchange:
 class Memory:
     """A transport to the others on the same :class:`Exchange`. Keeps the contract of :class:`Transport`."""
 
-    def __init__(self, exchange: Exchange, name: str, address: int, letter_bytes: int = 200_000):
+    def __init__(self, exchange: Exchange, name: str, address: int, message_bytes: int = 200_000):
         self.contact = Contact(name, address, None)
         self.serial = f"{address + 1:x}"  # there are no certificates here; others know it by this
         self._exchange = exchange
-        self._letter_bytes = letter_bytes
+        self._message_bytes = message_bytes
         self._linked: dict[int, Contact] = {}
         self._admitted: set[int] | None = None  # None: everybody on the exchange
         self._deliver: Deliver | None = None
@@ -97,7 +97,7 @@ class Memory:
         self._counts: Counter[str] = Counter()
         self._dropped: dict[int, Counter[str]] = {}
         self._revoked: frozenset[str] = frozenset()
-        self._kept: bytes | None = None  # the roster for visitors
+        self._kept: bytes | None = None  # the roster for non-members
         self._visited: dict[int, tuple[bytes | None, bytes | None]] = {}  # who has visited, with which rosters
         self._counting = threading.Lock()
         self._receiving = threading.RLock()  # held while a packet is delivered, so that close can wait for it
@@ -168,7 +168,7 @@ class Memory:
         me = self.contact.address
         if self._deliver is None:
             return "dropped: closed"
-        if len(data) > self._letter_bytes:
+        if len(data) > self._message_bytes:
             return "dropped: too large"
         if to == me or not self._knows(to):
             return "dropped: unknown address"

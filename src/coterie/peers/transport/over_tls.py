@@ -1,4 +1,4 @@
-"""Letters between computers: frames over TCP and mutual TLS 1.3, with nothing but the standard library's event loop.
+"""Messages between computers: frames over TCP and mutual TLS 1.3, with nothing but the standard library's event loop.
 
 One thread does all of it (:mod:`.loops`). At the door (:mod:`.front`) nobody takes much before a certificate has proven
 a name that is on the list of members; then there is a link (:mod:`.hub`, :mod:`.channel`), one between each two. Who
@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..._files import Where
-from ...core.world import EVERYONE
+from ...core.arrays import EVERYONE
 from ...errors import ParameterError
 from ..group.identity import check_name, split_endpoint
 from ..group.signed import public_of, signer
@@ -25,12 +25,12 @@ from .proofs import Seals
 
 
 class TlsTransport(Endpoint[PeerHub]):
-    """Letters over mutual TLS. Keeps the contract of :class:`~coterie.peers.transport.Transport`.
+    """Messages over mutual TLS. Keeps the contract of :class:`~coterie.peers.transport.Transport`.
 
     Parameters
     ----------
     run : str
-        Connections of another run carry no letters.
+        Connections of another run carry no messages.
     name, address : str, int
         Who I am; the name is that of the certificate.
     listen : str, optional
@@ -40,9 +40,9 @@ class TlsTransport(Endpoint[PeerHub]):
     endpoint : str, optional
         Where others reach me, if that is not where I listen.
     seed : bytes, optional
-        Of my Ed25519 key. Without it I cannot knock, nor use relays.
-    letter_bytes, letters_per_second : int, float
-        The longest letter; and how many a neighbour may send for long before it is read more slowly.
+        Of my Ed25519 key. Without it I cannot pre-authentication, nor use relays.
+    message_bytes, messages_per_second : int, float
+        The longest message; and how many a neighbour may send for long before it is read more slowly.
     uvloop : bool, optional
         Whether to use it. Default: where it is installed.
     """
@@ -59,12 +59,12 @@ class TlsTransport(Endpoint[PeerHub]):
         relays: Iterable[Reachable] = (),
         endpoint: str | None = None,
         seed: bytes | None = None,
-        letters_per_second: float | None = None,
+        messages_per_second: float | None = None,
         **how: Any,
     ):
         super().__init__(run, name, listen, folder, **how)
-        rate = None if letters_per_second is None else 2.0 * letters_per_second
-        self._limits = self._limits._replace(letters=rate)
+        rate = None if messages_per_second is None else 2.0 * messages_per_second
+        self._limits = self._limits._replace(messages=rate)
         reached = endpoint if endpoint is not None else listen
         self.contact = Contact(name, address, reached, None if seed is None else public_of(seed))
         self._seed = seed
@@ -83,7 +83,7 @@ class TlsTransport(Endpoint[PeerHub]):
         return self._papers.serial
 
     def dropped(self) -> dict[int, dict[str, int]]:
-        """What was dropped of letters from and to members, since it was opened."""
+        """What was dropped of messages from and to members, since it was opened."""
         known = self._addresses
         return {known[name]: counts for name, counts in super().dropped().items() if name in known}
 
@@ -122,7 +122,7 @@ class TlsTransport(Endpoint[PeerHub]):
     # -- who there is
 
     def admit(self, contacts: Iterable[Contact], revoked: Iterable[str] = ()) -> None:
-        """Whom to let in, and to whom letters may go; and certificates that are no good any more."""
+        """Whom to let in, and to whom messages may go; and certificates that are no good any more."""
         with self._changing:
             self._admitted, self._revoked = self._checked(contacts), frozenset(revoked)
             self._tell()
@@ -161,24 +161,24 @@ class TlsTransport(Endpoint[PeerHub]):
         state = named(self._known.values()), named(self._linked.values()), self._revoked
         self._do(lambda hub: hub.know(*state))
 
-    # -- letters
+    # -- messages
 
     def send(self, to: int, payload: bytes) -> None:
-        """Send a letter, at most once."""
+        """Send a message, at most once."""
         hub, thread = self._hub, self._thread
         goals = list(self._linked.values()) if to == EVERYONE else [self._known.get(to)]
         payload = bytes(payload)
         if hub is None or thread is None:
             self._before["dropped: closed"] += len(goals)
             return
-        reason = "too large" if len(payload) > self._limits.letter else None
+        reason = "too large" if len(payload) > self._limits.message else None
         names = []
         for contact in goals:
             if contact is None or reason is not None:
                 thread.call(hub.drop, "to", "" if contact is None else contact.name, reason or "unknown address")
             else:
                 names.append(contact.name)
-        if names and not thread.call(hub.send_letter, names, payload):
+        if names and not thread.call(hub.send_message, names, payload):
             hub.counts["dropped: queue full"] += len(names)
 
     def publish_roster(self, signed: bytes, to: int = EVERYONE) -> None:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from ..group.identity import split_endpoint
 from ..wire.limits import Buckets
 from . import Contact
-from .channel import FORWARD, LETTER, LIST, PRESENT, Channel, forward, frame, read_forward
+from .channel import FORWARD, LIST, MESSAGE, PRESENT, Channel, forward, frame, read_forward
 from .hub import Hub, Place
 from .proofs import Seals
 
@@ -34,7 +34,7 @@ class _Waiting(NamedTuple):
 
 
 class PeerHub(Hub):
-    """A hub that carries letters."""
+    """A hub that carries messages."""
 
     def __init__(self, *given: Any, deliver: Callable[[str, bytes], None], seals: Seals | None, reachable: bool):
         super().__init__(*given)
@@ -79,7 +79,7 @@ class PeerHub(Hub):
 
     def rate(self, name: str) -> float | None:
         """How many frames a second somebody may send; a relay, those of many."""
-        each = self.limits.letters
+        each = self.limits.messages
         return each if each is None or name not in self.relays else MANY * each
 
     def alive(self) -> set[str]:
@@ -91,15 +91,15 @@ class PeerHub(Hub):
 
     # -- out
 
-    def send_letter(self, names: Iterable[str], letter: bytes) -> None:
+    def send_message(self, names: Iterable[str], message: bytes) -> None:
         """To some members."""
-        data = frame(LETTER, letter)
+        data = frame(MESSAGE, message)
         for name in names:
             channel = self.channels.get(name)
             if channel is not None:
-                self._push(channel, name, LETTER, data)
+                self._push(channel, name, MESSAGE, data)
             else:
-                self.send(name, LETTER, letter)
+                self.send(name, MESSAGE, message)
 
     def send(self, name: str, kind: int, body: bytes) -> None:
         """To one member, by whatever way there is. If there is none now, it waits for one."""
@@ -114,7 +114,7 @@ class PeerHub(Hub):
 
     def _push(self, channel: Channel, name: str, kind: int, data: bytes) -> None:
         channel.used = self.loop.time()
-        if kind == LETTER:
+        if kind == MESSAGE:
             self.counts["sent"] += 1
         if not channel.push(data):
             self.drop("to", name, "queue full")
@@ -123,7 +123,7 @@ class PeerHub(Hub):
         channel, contact = self.channels.get(relay), self.contacts.get(name)
         if channel is None:
             return False
-        if kind == LETTER:
+        if kind == MESSAGE:
             if self._seals is None or contact is None or contact.key is None:
                 return False
             body = self._seals.seal(name, contact.key, body)
@@ -178,7 +178,7 @@ class PeerHub(Hub):
     def take_up(self, channel: Channel, kind: int, body: bytes) -> None:
         """A frame on a link."""
         name = channel.name or ""
-        if kind == LETTER and name in self.contacts:
+        if kind == MESSAGE and name in self.contacts:
             channel.used = channel.last_in
             self._receive(name, body)
         elif kind == FORWARD and name in self.relays:
@@ -196,7 +196,7 @@ class PeerHub(Hub):
         try:
             self._deliver(name, body)
         except Exception:
-            log.exception("%s could not take a letter", self.me)
+            log.exception("%s could not take a message", self.me)
             self.counts["dropped: deliver failed"] += 1
 
     def _forwarded(self, relay: str, body: bytes) -> None:
@@ -211,17 +211,17 @@ class PeerHub(Hub):
             self.take_list(content)
             if content != self.kept:
                 self._give(relay, name)
-        elif kind != LETTER or self._seals is None:
+        elif kind != MESSAGE or self._seals is None:
             self.counts["dropped: out of place"] += 1
         elif contact is None or contact.key is None:
             self.counts["dropped: not admitted"] += 1
             self._give(relay, name)  # it may be one that I do not know yet, or one that was removed
         else:
-            letter = self._seals.open(name, contact.key, content)
-            if letter is None:
+            message = self._seals.open(name, contact.key, content)
+            if message is None:
                 self.counts["dropped: not sealed"] += 1
             else:
-                self._receive(name, letter)
+                self._receive(name, message)
 
     def _give(self, relay: str, name: str) -> None:
         """Hand over the list of members through a relay: what a visit is where there is no connection."""

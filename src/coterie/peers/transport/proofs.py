@@ -1,14 +1,14 @@
-"""What proves who somebody is: certificates in TLS 1.3; before it, a knock; and where a relay is between, a seal.
+"""What proves who somebody is: certificates in TLS 1.3; before it, a pre-authentication; and where a relay is between, a seal.
 
 A certificate is of the group's own authority, and proves a name.
 
 A handshake is dear, so strangers may begin only so many; and strangers at a member's own address (behind one NAT) would
-use up what that address may. So whoever dials knocks first: its name, the time, and an Ed25519 signature of them and of
+use up what that address may. So whoever dials pre-authentications first: its name, the time, and an Ed25519 signature of them and of
 whom it is for. It proves nothing that the handshake would not prove again; it only is let through to it. Times of one
-name must grow, so that a knock that was overheard opens nothing. The run is not named: a member that still is in one
-that was amended is let through, too, and learns of it as a visitor.
+name must grow, so that a pre-authentication that was overheard opens nothing. The run is not named: a member that still is in one
+that was amended is let through, too, and learns of it as a non-member.
 
-A letter through a relay, which cannot read it, is sealed with keys that only sender and receiver can work out.
+A message through a relay, which cannot read it, is sealed with keys that only sender and receiver can work out.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from ..._files import Where
 from ...errors import ParameterError
 from ..group.signed import SIGNATURE, is_signed
 
-#: The first byte of a knock, and of a TLS handshake.
-KNOCK, TLS = 0x63, 0x16
+#: The first byte of a pre-authentication, and of a TLS handshake.
+PREAUTH, TLS = 0x63, 0x16
 #: What is signed begins with this.
 CONTEXT = b"coterie knock 1\n"
 #: Clocks may differ by so many seconds.
 SKEW = 3600.0
-#: Bytes of a knock, at most.
+#: Bytes of a pre-authentication, at most.
 LONGEST = 2 + 8 + SIGNATURE + 63
 
 _TIME = struct.Struct(">Q")
-#: By how many bytes a sealed letter is longer.
+#: By how many bytes a sealed message is longer.
 OVERHEAD = 16 + 16 + crypto_box_NONCEBYTES
 
 
@@ -123,27 +123,27 @@ class Papers:
         return Proof(str(parts[0][1]), serial, expires, tls.selected_alpn_protocol() == self._protocol)
 
 
-# -- knocks -----------------------------------------------------------------------------------------------------------
+# -- pre-authentications -----------------------------------------------------------------------------------------------------------
 
 
 def _signed(sender: str, to: str, moment: bytes) -> bytes:
     return CONTEXT + b"\n".join((sender.encode(), to.encode(), moment))
 
 
-def write_knock(sender: str, to: str, sign: Callable[[bytes], bytes]) -> bytes:
+def write_preauth(sender: str, to: str, sign: Callable[[bytes], bytes]) -> bytes:
     """What to say before a handshake."""
     moment = _TIME.pack(time.time_ns())
     body = moment + sign(_signed(sender, to, moment)) + sender.encode()
-    return bytes([KNOCK, len(body)]) + body
+    return bytes([PREAUTH, len(body)]) + body
 
 
 def length(data: bytes) -> int:
-    """How many bytes a knock has that begins so."""
+    """How many bytes a pre-authentication has that begins so."""
     return 2 + data[1] if len(data) > 1 else 2
 
 
-class Knocks:
-    """Whose knocks are good."""
+class Preauths:
+    """Whose pre-authentications are good."""
 
     def __init__(self, me: str):
         self._me = me
@@ -155,21 +155,21 @@ class Knocks:
         self._keys = keys
         self._last = {name: moment for name, moment in self._last.items() if name in keys}
 
-    def claimed(self, knock: bytes) -> str | None:
-        """The name that a knock gives, if it is a member's and the knock is not an old one."""
+    def claimed(self, preauth: bytes) -> str | None:
+        """The name that a pre-authentication gives, if it is a member's and the pre-authentication is not an old one."""
         try:
-            name = knock[2 + 8 + SIGNATURE :].decode("ascii")
+            name = preauth[2 + 8 + SIGNATURE :].decode("ascii")
         except UnicodeDecodeError:
             return None
-        if name not in self._keys or len(knock) <= 2 + 8 + SIGNATURE:
+        if name not in self._keys or len(preauth) <= 2 + 8 + SIGNATURE:
             return None
-        (moment,) = _TIME.unpack(knock[2:10])
+        (moment,) = _TIME.unpack(preauth[2:10])
         good = moment > self._last.get(name, 0) and abs(moment / 1e9 - time.time()) <= SKEW
         return name if good else None
 
-    def check(self, name: str, knock: bytes) -> bool:
+    def check(self, name: str, preauth: bytes) -> bool:
         """Whether it is that member's."""
-        moment, signature = knock[2:10], knock[10 : 10 + SIGNATURE]
+        moment, signature = preauth[2:10], preauth[10 : 10 + SIGNATURE]
         if not is_signed(self._keys[name], signature, _signed(name, self._me, moment)):
             return False
         self._last[name] = _TIME.unpack(moment)[0]
@@ -180,10 +180,10 @@ class Knocks:
 
 
 class Seals:
-    """Seals letters to members and opens theirs: X25519 keys made of the Ed25519 keys of both.
+    """Seals messages to members and opens theirs: X25519 keys made of the Ed25519 keys of both.
 
-    In every letter, before its text, is a mark of run, sender and receiver, so that one is good for no other way; both
-    have the same key, and a letter could be sent back otherwise.
+    In every message, before its text, is a mark of run, sender and receiver, so that one is good for no other way; both
+    have the same key, and a message could be sent back otherwise.
     """
 
     def __init__(self, run: str, me: str, seed: bytes):
@@ -195,13 +195,13 @@ class Seals:
         """Keep what was worked out for these keys only."""
         self._shared = {key: shared for key, shared in self._shared.items() if key in known}
 
-    def seal(self, to: str, key: bytes, letter: bytes) -> bytes:
+    def seal(self, to: str, key: bytes, message: bytes) -> bytes:
         """For one member."""
         nonce = random(crypto_box_NONCEBYTES)
-        return nonce + crypto_box_afternm(self._mark(self._me, to) + letter, nonce, self._key(key))
+        return nonce + crypto_box_afternm(self._mark(self._me, to) + message, nonce, self._key(key))
 
     def open(self, sender: str, key: bytes, sealed: bytes) -> bytes | None:
-        """The letter, if that member has sealed it for me."""
+        """The message, if that member has sealed it for me."""
         nonce, box = sealed[:crypto_box_NONCEBYTES], sealed[crypto_box_NONCEBYTES:]
         try:
             text = crypto_box_open_afternm(box, nonce, self._key(key))

@@ -1,6 +1,6 @@
-"""A program that forwards letters between members that cannot connect to each other.
+"""A program that forwards messages between members that cannot connect to each other.
 
-It sees who writes to whom, when, and how much; and can drop letters. It can neither read them, for they are sealed, nor
+It sees who writes to whom, when, and how much; and can drop messages. It can neither read them, for they are sealed, nor
 pass off one as another member's. Lists of members are not sealed: it has them itself.
 """
 
@@ -14,7 +14,7 @@ from ...errors import ParameterError
 from ..group.identity import check_name
 from ..wire.limits import Buckets
 from . import Contact, DeliverRoster
-from .channel import FORWARD, LETTER, LIST, PRESENT, Channel, forward, frame, read_forward
+from .channel import FORWARD, LIST, MESSAGE, PRESENT, Channel, forward, frame, read_forward
 from .hub import Hub
 from .loops import Endpoint
 from .peer_hub import MANY
@@ -29,9 +29,9 @@ PRESENCE_BYTES = 1 << 20
 class RelayHub(Hub):
     """A hub that passes on what members send each other."""
 
-    def __init__(self, *given: Any, letters_per_second: float):
+    def __init__(self, *given: Any, messages_per_second: float):
         super().__init__(*given)
-        self._rate = letters_per_second
+        self._rate = messages_per_second
         self._ways: dict[str, Buckets] = {}  # by sender, for each that it writes to
         self._told: frozenset[str] = frozenset()
         self._tell_at = 0.0
@@ -42,7 +42,7 @@ class RelayHub(Hub):
             super().take_up(channel, kind, body)
             return
         sender, found = channel.name or "", read_forward(body)
-        if found is None or found[1] not in (LETTER, LIST):
+        if found is None or found[1] not in (MESSAGE, LIST):
             self.drop("from", sender, "out of place")
             return
         name, inner, content = found
@@ -50,7 +50,7 @@ class RelayHub(Hub):
         ways = self._ways.setdefault(sender, Buckets(self._rate, 4.0 * self._rate))
         if goal is None:
             self.drop("from", sender, "absent")
-        elif inner == LETTER and len(content) > self.limits.letter + OVERHEAD:
+        elif inner == MESSAGE and len(content) > self.limits.message + OVERHEAD:
             self.drop("from", sender, "too large")
         elif not ways.take(name, channel.last_in):
             self.drop("from", sender, "too many")
@@ -83,7 +83,7 @@ class RelayHub(Hub):
 class TlsRelay(Endpoint[RelayHub]):
     """Listens, and forwards in the background. Its certificate must not have the name of a member.
 
-    Folder, credentials, letter_bytes, limits and uvloop are those of an :class:`Endpoint`.
+    Folder, credentials, message_bytes, limits and uvloop are those of an :class:`Endpoint`.
     """
 
     def __init__(
@@ -94,12 +94,12 @@ class TlsRelay(Endpoint[RelayHub]):
         folder: Where | None = None,
         *,
         contacts: Iterable[Contact] = (),
-        letters_per_second: float = 1000.0,
+        messages_per_second: float = 1000.0,
         **how: Any,
     ):
         super().__init__(run, name, listen, folder, **how)
-        self._rate = 2.0 * letters_per_second
-        self._limits = self._limits._replace(letters=MANY * self._rate, queue_bytes=QUEUE_BYTES)
+        self._rate = 2.0 * messages_per_second
+        self._limits = self._limits._replace(messages=MANY * self._rate, queue_bytes=QUEUE_BYTES)
         self.endpoint = listen
         self._keys: dict[str, bytes | None] = {}
         self._roster: DeliverRoster = lambda signed: None
@@ -131,7 +131,7 @@ class TlsRelay(Endpoint[RelayHub]):
         """Listen, and forward in the background."""
         self._open(
             lambda loop, limits: RelayHub(
-                loop, self.name, self._papers, limits, self._take_roster, letters_per_second=self._rate
+                loop, self.name, self._papers, limits, self._take_roster, messages_per_second=self._rate
             ),
             lambda hub: hub.admit(self._keys, self._revoked),
         )

@@ -77,9 +77,9 @@ def once(last: dict[int, float], j: int, now: float, every: float) -> bool:
 class Limits(NamedTuple):
     """Bounds of one transport. Seconds, bytes, and counts."""
 
-    letter: int = 200_000  # the longest letter
+    message: int = 200_000  # the longest message
     roster: int = MAX_BYTES  # the longest list of members
-    letters: float | None = None  # a second from one member: who sends more is read more slowly; None: any
+    messages: float | None = None  # a second from one member: who sends more is read more slowly; None: any
     queue: int = 256  # frames that wait for one neighbour; the oldest is dropped
     queue_bytes: int = 1 << 23
     high: int = 65_536  # bytes handed to the system's side before the queue holds them back
@@ -101,11 +101,11 @@ class Limits(NamedTuple):
     begun_address: int = 64
     starts: float = 400.0  # handshakes begun in a second, in all and for one address
     starts_address: float = 100.0
-    knocks: float = 1000.0  # signatures of knocks that are looked at in a second
+    preauths: float = 1000.0  # signatures of pre-authentications that are looked at in a second
     sources: int = 1024  # addresses whose failures are remembered
     backlog: int = 512
     # -- names that are proven and not admitted
-    visitors: int = 8  # at a time
+    non_members: int = 8  # at a time
     visit: float = 5.0
     channels: int = 4096  # connections of members
 

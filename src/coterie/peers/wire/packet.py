@@ -1,10 +1,10 @@
 """Packets: what really travels between peers.
 
-A packet is a letter with one header that says who sends it to whom, in which run and with which number, signed with the
+A packet is a message with one header that says who sends it to whom, in which run and with which number, signed with the
 sender's Ed25519 key: 64 bytes of signature, then header and content as msgpack. So a packet is known for its sender's
 whichever way it came, also through a relay.
 
-Letters of a method are packets of its own kinds, and hold numbers. Peers also have a few things of their own to say, of
+Messages of a method are packets of its own kinds, and hold numbers. Peers also have a few things of their own to say, of
 which a method never hears: those kinds are below zero.
 """
 
@@ -26,8 +26,8 @@ OVERHEAD = 256
 #: What is signed begins with this, so that no signature of a packet is good for anything else.
 CONTEXT = b"coterie packet 2\n"
 #: What peers say themselves: "I have begun, are you there?"; the answer to that; "I go"; the list of members; how they
-#: are doing (:mod:`~coterie.peers.node.health`); what else the steward has signed; "there are two of you".
-HELLO, WELCOME, BYE, ROSTER, HEALTH, BULLETIN, DUPLICATE = -1, -2, -3, -4, -5, -6, -7
+#: are doing (:mod:`~coterie.peers.node.health`); what else the admin has signed; "there are two of you".
+HELLO, WELCOME, BYE, ROSTER, HEALTH, ANNOUNCEMENT, DUPLICATE = -1, -2, -3, -4, -5, -6, -7
 
 #: Numbers that a double holds exactly.
 Whole = Annotated[int, Meta(ge=0, lt=1 << 53)]
@@ -45,13 +45,13 @@ class Refused(DataError):  # noqa: N818 - it says what happened
 
 
 class Packet(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A letter, with what a receiver must know to believe it. New fields come last, and have a default."""
+    """A message, with what a receiver must know to believe it. New fields come last, and have a default."""
 
     version: Annotated[int, Meta(ge=0, le=255)]
     run: Annotated[bytes, Meta(min_length=16, max_length=16)]
     sender: Whole  # address
     to: Annotated[int, Meta(ge=-2, lt=1 << 53)]  # address, or EVERYONE
-    boot: Counter  # which start of the sender this is of: a random number
+    session: Counter  # which start of the sender this is of: a random number
     sequence: Counter  # of its packets since then
     largest: Whole  # rows of the largest data set that the sender has heard of; 0 where that is not gossiped
     kind: Annotated[int, Meta(ge=-128, lt=1 << 16)]  # the method's own code, or what peers say
@@ -60,7 +60,7 @@ class Packet(msgspec.Struct, array_like=True, frozen=True, gc=False):
     @property
     def number(self) -> tuple[int, int]:
         """What orders the packets of one sender."""
-        return self.boot, self.sequence
+        return self.session, self.sequence
 
 
 class Hello(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -69,11 +69,11 @@ class Hello(msgspec.Struct, array_like=True, frozen=True, gc=False):
     nonce: Nonce  # to be echoed: the answer to it is no old packet
     roster: Whole  # version of the list of members that the sender has
     digest: Annotated[bytes, Meta(max_length=16)] = b""  # and its hash
-    bulletins: Annotated[bytes, Meta(max_length=8)] = b""  # digest of those that it has
+    announcements: Annotated[bytes, Meta(max_length=8)] = b""  # digest of those that it has
 
 
 class Duplicate(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """Content of DUPLICATE: two boots of the one it goes to, both of which have proved that they speak now."""
+    """Content of DUPLICATE: two sessions of the one it goes to, both of which have proved that they speak now."""
 
     one: Counter
     other: Counter
@@ -106,9 +106,9 @@ def read_packet(data: bytes) -> tuple[Packet, bytes, bytes]:
     return parsed(_packet, data[SIGNATURE:], "not a packet"), data[:SIGNATURE], CONTEXT + data[SIGNATURE:]
 
 
-def write_hello(nonce: bytes, roster: int, digest: bytes = b"", bulletins: bytes = b"") -> bytes:
+def write_hello(nonce: bytes, roster: int, digest: bytes = b"", announcements: bytes = b"") -> bytes:
     """The content of a HELLO or WELCOME."""
-    return _encode(Hello(nonce, roster, digest, bulletins))
+    return _encode(Hello(nonce, roster, digest, announcements))
 
 
 def read_hello(content: bytes) -> Hello:
@@ -123,4 +123,4 @@ def write_duplicate(one: int, other: int) -> bytes:
 
 def read_duplicate(content: bytes) -> Duplicate:
     """The content of a DUPLICATE; :class:`Refused` for anything else."""
-    return parsed(_duplicate, content, "not two boots")
+    return parsed(_duplicate, content, "not two sessions")

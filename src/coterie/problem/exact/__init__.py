@@ -11,7 +11,7 @@ those that are quadratic in pieces (smoothed hinge, Huber) where everybody has a
 :mod:`coterie.problem.exact.certificate` proves how far from its minimum F can be.
 
 Both solve linear systems ``(2 s (D - W) + 2 R + X' diag(weights) X) x = target``: agent by agent where there are no
-ties, by a dense factorisation while n p is small, and beyond that by conjugate gradients, preconditioned by the agents'
+edges, by a dense factorisation while n p is small, and beyond that by conjugate gradients, preconditioned by the agents'
 own blocks.
 
 Where F has several minimisers, the result is the one of least norm: exactly where rows leave a direction unseen, and
@@ -37,9 +37,9 @@ from .newton import VANISHED, flat_directions, in_pieces, newton_tied
 from .objective import Objective
 from .systems import least_decrement, system
 
-#: Agents without ties that have more features than this go through the general solver.
+#: Agents without edges that have more features than this go through the general solver.
 MANY = 400
-#: Numbers that agents without ties may have, rows and blocks, to be worked on together by the general solver.
+#: Numbers that agents without edges may have, rows and blocks, to be worked on together by the general solver.
 FEW = 10 * NUMBERS
 
 __all__ = [
@@ -81,7 +81,7 @@ def minimise(objective: Objective, slopes: np.ndarray | None = None) -> np.ndarr
 
 
 def _few_at_a_time(objective: Objective, solve: Callable[[Objective, int], np.ndarray]) -> np.ndarray:
-    """Minimise F of agents without ties, so many at a time as fit in the cache."""
+    """Minimise F of agents without edges, so many at a time as fit in the cache."""
     theta = np.zeros((objective.n, objective.p))
     numbers = (objective.start[1:] + np.arange(1, objective.n + 1) * objective.p) * objective.p
     groups = np.split(np.arange(objective.n), np.flatnonzero(np.diff(numbers // FEW)) + 1)

@@ -1,4 +1,4 @@
-"""Agents without ties: as many at once as fit in the cache, each of them a component of its own."""
+"""Agents without edges: as many at once as fit in the cache, each of them a component of its own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .systems import InexactSolver, Solver, everything
 
 
 class Alone:
-    """F of a batch of agents without ties, as :func:`coterie.problem.exact.newton.newton` sees it."""
+    """F of a batch of agents without edges, as :func:`coterie.problem.exact.newton.newton` sees it."""
 
     def __init__(self, batch: Batch | Points, agents: np.ndarray, loss: Any, ridge: np.ndarray, p: int):
         self.batch, self.agents, self.loss, self.ridge = batch, agents, loss, ridge
@@ -91,7 +91,7 @@ def _newton(alone: Alone) -> np.ndarray:
 
 
 def newton_apart(objective: Objective) -> np.ndarray:
-    """Minimise F of agents without ties, for a loss with a gradient."""
+    """Minimise F of agents without edges, for a loss with a gradient."""
     theta = np.zeros((objective.n, objective.p))
 
     def work(part: Any) -> None:

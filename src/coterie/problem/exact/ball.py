@@ -91,7 +91,7 @@ class BallObjective:
 
     @cached_property
     def tied(self) -> Objective:
-        """The same rows and ties without balls; with the mean of losses, it has the same value."""
+        """The same rows and edges without balls; with the mean of losses, it has the same value."""
         owner = np.repeat(np.arange(self.sizes.shape[0]), np.diff(self.start))
         scale = (self.importance / np.maximum(self.sizes, 1))[owner]
         ridge = np.zeros((self.sizes.shape[0], 1))
@@ -169,7 +169,7 @@ class BallObjective:
     def bounds(self) -> np.ndarray:
         """L_i, (n,), such that the Hessian of F is nowhere above ``blockdiag(L_i I)``.
 
-        The ties add at most ``4 s D_ii``, because the Laplacian D - W is at most 2 D. The Hessian of log-sum-exp is the
+        The edges add at most ``4 s D_ii``, because the Laplacian D - W is at most 2 D. The Hessian of log-sum-exp is the
         covariance of the rows under eta: at most their largest squared length, and at most X' X / 2, because
         ``diag(eta) - eta eta'`` is at most 1/2.
         """

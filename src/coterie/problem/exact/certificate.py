@@ -92,7 +92,7 @@ def _slack(objective: Objective, lam: np.ndarray) -> np.ndarray:
 
         def product(v: np.ndarray) -> np.ndarray:
             out = lam[:, None] * v
-            objective.add_ties(np.ascontiguousarray(v), 0, out)
+            objective.add_edges(np.ascontiguousarray(v), 0, out)
             return out
 
         inside = objective.spread(holes.astype(float), np.ones((objective.n, 1)))

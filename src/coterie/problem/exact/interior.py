@@ -196,10 +196,10 @@ def _barely_regularised(objective: Objective) -> Objective:
         np.stack([objective.by_component(column) for column in objective.diagonals(objective.row_scale).T], axis=1)
         / members[:, None]
     )
-    # Small beside the feature of the smallest scale, and beside the ties.
+    # Small beside the feature of the smallest scale, and beside the edges.
     least = np.where(data > 0, data, np.inf).min(axis=1)
-    ties = 2.0 * objective.smooth * objective.by_component(objective.graph.degrees) / members
-    least = np.where(ties > 0, np.minimum(least, ties), least)
+    edges = 2.0 * objective.smooth * objective.by_component(objective.graph.degrees) / members
+    least = np.where(edges > 0, np.minimum(least, edges), least)
     free = (objective.by_component(objective.ridge.max(axis=1)) == 0) & np.isfinite(least)
     tiny = np.where(free, 1e-12 * np.where(free, least, 0.0), 0.0)
     return replace(objective, ridge=objective.ridge + tiny[spread][:, None])

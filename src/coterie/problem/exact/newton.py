@@ -80,7 +80,7 @@ def in_pieces(loss: Any) -> bool:
 
 
 def newton_tied(objective: Objective) -> np.ndarray:
-    """Minimise F of agents with ties, for a loss with a gradient."""
+    """Minimise F of agents with edges, for a loss with a gradient."""
     project = flat_directions(objective)
     return newton(objective, project, lambda bend: system(objective, bend, project))
 

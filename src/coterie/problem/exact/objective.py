@@ -267,12 +267,12 @@ class Objective:
         def work(span: tuple[int, int]) -> None:
             first, last = span
             np.multiply(2.0 * self.ridge[first:last], theta[first:last], out=out[first:last])
-            self.add_ties(theta, first, out[first:last])
+            self.add_edges(theta, first, out[first:last])
 
         self.in_threads(work, self.spans)
         return out
 
-    def add_ties(self, theta: np.ndarray, first: int, out: np.ndarray) -> None:
+    def add_edges(self, theta: np.ndarray, first: int, out: np.ndarray) -> None:
         """``out += 2 s (D - W) Theta``, for agents from `first` on."""
         if self.graph.n_edges:
             pull_kernel(self.graph.start, self.graph.peer, self.graph.weight, 2.0 * self.smooth, first, theta, out)

@@ -28,7 +28,7 @@ def system(objective: Objective, bend: np.ndarray, project: Solver) -> InexactSo
     """A solver of ``(2 s (D - W) + 2 R + bend) x = target`` within the range of ``project``.
 
     Conjugate gradients, with the best preconditioner that is affordable: the inverse itself, of the agents' blocks
-    where there are no ties or of the whole matrix while that is small; the inverse of the blocks; or of the diagonal.
+    where there are no edges or of the whole matrix while that is small; the inverse of the blocks; or of the diagonal.
     """
     n, p = objective.n, objective.p
     exact = objective.graph.n_edges == 0
@@ -80,7 +80,7 @@ def product_with(objective: Objective, bend: np.ndarray) -> Solver:
                 out[some] += np.matmul(bend[some], v[some, :, None])[..., 0]
             elif bend.ndim == 2:
                 out[some] += bend[some] * v[some]
-            objective.add_ties(v, span[0], out[some])
+            objective.add_edges(v, span[0], out[some])
 
         objective.in_threads(work, objective.spans)
         return out if bend.ndim > 1 else out + objective.scatter(bend * objective.margins(v), v.shape)

@@ -59,7 +59,7 @@ class Watch:
         self._source, self._every = source, every
         self._lock = threading.Lock()
         self._view, self._history, self._last = View("peer", ""), History(), -1.0
-        self._ties: tuple[int, str] = (0, "")
+        self._edges: tuple[int, str] = (0, "")
         self._asked_at = time.monotonic()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
@@ -78,13 +78,13 @@ class Watch:
     def look(self) -> None:
         """Once."""
         view = self._source.look(asked=time.monotonic() < self._asked_at + CLOSED)
-        ties = json.dumps(view.ties)
+        edges = json.dumps(view.edges)
         with self._lock:
             if view.facts.get("run") != self._view.facts.get("run"):
                 self._begin_anew()  # another group, or another lab in the same folder
             self._view = view
-            if ties != self._ties[1]:
-                self._ties = self._ties[0] + 1, ties
+            if edges != self._edges[1]:
+                self._edges = self._edges[0] + 1, edges
             for moment, scores in view.scores:
                 if moment < self._last:  # a recording that has begun anew, or a clock that was put right
                     self._begin_anew()
@@ -116,9 +116,9 @@ class Watch:
         with self._lock:
             view, history = self._view, self._history
             if name == "state.json":
-                return view.facts | {"agents": view.agents, "ties_version": self._ties[0]}
-            if name == "ties.json":
-                return {"version": self._ties[0], "ties": view.ties}
+                return view.facts | {"agents": view.agents, "edges_version": self._edges[0]}
+            if name == "edges.json":
+                return {"version": self._edges[0], "edges": view.edges}
             if name == "history.json":
                 return history.since(_whole(given("generation", "-1")), _whole(given("begin", "0")))
             if name == "agent.json":
@@ -129,13 +129,13 @@ class Watch:
 
 
 def summed(view: View) -> list[dict[str, Any]]:
-    """Letters and refusals by sender, over all receivers that are watched."""
+    """Messages and refusals by sender, over all receivers that are watched."""
     total: dict[str, dict[str, Any]] = {}
     for rows in view.senders.values():
         for row in rows:
-            into = total.setdefault(row["name"], {"name": row["name"], "receivers": 0, "letters": 0, "refused": {}})
+            into = total.setdefault(row["name"], {"name": row["name"], "receivers": 0, "messages": 0, "refused": {}})
             into["receivers"] += 1
-            into["letters"] += row["letters"]
+            into["messages"] += row["messages"]
             for reason, count in row["refused"].items():
                 into["refused"][reason] = into["refused"].get(reason, 0) + count
     return list(total.values())

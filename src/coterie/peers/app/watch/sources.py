@@ -24,7 +24,7 @@ MAX_STATUS, MAX_CHUNK = 8 << 20, 16 << 20
 #: Lines of what happened that are shown.
 EVENTS = 50
 
-Tie = list[Any]  # [one end, other end, weight, whether it is alive, influence], ends by their place among the agents
+Edge = list[Any]  # [one end, other end, weight, whether it is alive, influence], ends by their place among the agents
 
 
 class View:
@@ -33,7 +33,7 @@ class View:
     def __init__(self, kind: str, title: str):
         self.facts: dict[str, Any] = {"kind": kind, "title": title, "state": "waiting", "message": "", "events": []}
         self.agents: list[dict[str, Any]] = []
-        self.ties: list[Tie] = []
+        self.edges: list[Edge] = []
         self.senders: dict[str, list[dict[str, Any]]] = {}  # by the name of the receiver
         self.scores: list[tuple[float, dict[str, Scores]]] = []  # moments since the last look
 
@@ -58,11 +58,11 @@ def source_of(what: Path) -> Source:
         return PeerSource(what)
     if what.suffix == ".jsonl" and not what.is_dir():
         return SimulationSource(what)
-    if (what / "steward.key").exists() or (what / "charter.json").is_file():
-        raise IdentityError(f"{what} is the steward's folder: watch one of the group's peers, coterie watch PEER")
+    if (what / "admin.key").exists() or (what / "charter.json").is_file():
+        raise IdentityError(f"{what} is the admin's folder: watch one of the group's peers, coterie watch PEER")
     raise IdentityError(
         f"{what} is nothing to watch: give the folder of a peer (coterie peer init), of a lab (coterie lab 20), or a "
-        "recording of a simulation (ct.Recorder), whose name ends with .jsonl"
+        "recording of a simulation (ct.observers.FileRecorder), whose name ends with .jsonl"
     )
 
 
@@ -108,7 +108,7 @@ class PeerSource:
         """Everybody on the list of members, with what neighbours and health records tell of them."""
         roster = self._members()
         rows = {me["name"]: me}
-        own = {tie["name"]: tie for tie in status.get("ties", [])}
+        own = {edge["name"]: edge for edge in status.get("edges", [])}
         records = {row["name"]: row for row in status.get("group", [])}
         for name in [*own, *records, *roster.get("names", [])]:
             if name not in rows:
@@ -117,10 +117,10 @@ class PeerSource:
             me["age"] = 0.0
         view.agents = list(rows.values())
         places = {row["name"]: k for k, row in enumerate(view.agents)}
-        view.ties = [tie_row(0, places[name], tie) for name, tie in own.items()]
-        for a, b, weight in roster.get("ties", []):
+        view.edges = [edge_row(0, places[name], edge) for name, edge in own.items()]
+        for a, b, weight in roster.get("edges", []):
             if me["name"] not in (a, b):
-                view.ties.append([places[a], places[b], weight, None, None])
+                view.edges.append([places[a], places[b], weight, None, None])
 
     def _newest(self, asked: bool) -> dict[str, Any] | None:
         """What the peer itself says, which is so now, also on a full disk; or what it wrote last."""
@@ -135,7 +135,7 @@ class PeerSource:
         return found or written
 
     def _members(self) -> dict[str, Any]:
-        """Names and ties of the list of members, as far as it can be read."""
+        """Names and edges of the list of members, as far as it can be read."""
         path = self.folder / "roster"
         with contextlib.suppress(OSError, CoterieError, ImportError):
             stamp = path.stat().st_mtime_ns
@@ -147,8 +147,8 @@ class PeerSource:
                 self._roster = stamp, {}
                 roster = read_roster(read_bounded(path), read_charter(read_bounded(self.folder / "charter.json")))
                 names = {member.address: member.name for member in roster.members}
-                ties = [(names[a], names[b], weight) for a, b, weight in roster.ties]
-                self._roster = stamp, {"names": list(names.values()), "ties": ties}
+                edges = [(names[a], names[b], weight) for a, b, weight in roster.edges]
+                self._roster = stamp, {"names": list(names.values()), "edges": edges}
         return self._roster[1]
 
 
@@ -163,7 +163,7 @@ def _is_there(pid: int) -> bool:
 
 
 def peer_facts(status: Mapping[str, Any], now: float, start: str) -> dict[str, Any]:
-    """Whether a peer runs, what it says of itself, and its troubles."""
+    """Whether a peer runs, what it says of itself, and its errors."""
     age = max(0.0, now - float(status.get("at", 0.0)))
     running = bool(status.get("running", "relay" in status)) and _is_there(int(status.get("pid", 0)))
     state, message = "running", ""
@@ -172,20 +172,20 @@ def peer_facts(status: Mapping[str, Any], now: float, start: str) -> dict[str, A
     elif age > STALE:
         state = "stale"
         message = "The process is there, but has not written its status: is it paused, or is the disk full?"
-    alarms, last, proposal = status.get("alarms") or {}, status.get("last_trouble"), status.get("proposal")
-    trouble = [*alarms, *(f"{what} ({k})" for what, k in status.get("trouble", {}).items() if what not in alarms)]
+    alerts, last, proposal = status.get("alerts") or {}, status.get("last_error"), status.get("proposal")
+    errors = [*alerts, *(f"{what} ({k})" for what, k in status.get("errors", {}).items() if what not in alerts)]
     if status.get("status_error"):
-        trouble.append(f"its status cannot be written: {status['status_error']}")
-    events = [{"what": text} for text in dict.fromkeys([*alarms.values(), *([last] if last else [])])]
+        errors.append(f"its status cannot be written: {status['status_error']}")
+    events = [{"what": text} for text in dict.fromkeys([*alerts.values(), *([last] if last else [])])]
     if proposal:
-        events.append({"what": f"The steward proposes {proposal['changes']}. To accept: {proposal['accept']}"})
+        events.append({"what": f"The admin proposes {proposal['changes']}. To accept: {proposal['accept']}"})
     facts = {name: status[name] for name in PEER_FACTS if name in status}
     return facts | {
         "title": str(status.get("name", "")),
         "state": state,
         "message": message,
         "age": round(age, 1),
-        "trouble": trouble,
+        "errors": errors,
         "events": events,
     }
 
@@ -227,7 +227,7 @@ def blank_row(name: str) -> dict[str, Any]:
 
 def agent_row(status: Mapping[str, Any], state: str) -> dict[str, Any]:
     """A peer as its own status tells."""
-    ties = status.get("ties", [])
+    edges = status.get("edges", [])
     return blank_row(str(status["name"])) | {
         "state": state,
         "alive": state == "running",
@@ -235,52 +235,52 @@ def agent_row(status: Mapping[str, Any], state: str) -> dict[str, Any]:
         "alone": _number(status.get("score_alone")),
         "served": status.get("served"),
         "wakes": status.get("wakes"),
-        "in": status.get("letters_in"),
-        "out": status.get("letters_out"),
+        "in": status.get("messages_in"),
+        "out": status.get("messages_out"),
         "refused": sum(status.get("refused", {}).values()),
-        "ties": len(ties),
-        "linked": sum(bool(tie.get("alive")) for tie in ties),
+        "edges": len(edges),
+        "linked": sum(bool(edge.get("alive")) for edge in edges),
         "releases": status.get("releases"),
         "left": status.get("releases_left"),
         "expires": status.get("certificate_expires"),
-        "trouble": sorted((status.get("alarms") or {}) | status.get("trouble", {})),
+        "errors": sorted((status.get("alerts") or {}) | status.get("errors", {})),
     }
 
 
-def other_row(name: str, tie: Mapping[str, Any] | None, record: Mapping[str, Any] | None) -> dict[str, Any]:
+def other_row(name: str, edge: Mapping[str, Any] | None, record: Mapping[str, Any] | None) -> dict[str, Any]:
     """Another member, by what its neighbour knows and by its own health record."""
     row = blank_row(name)
     if record is not None:
         row |= {"score": record.get("score"), "alone": record.get("score_alone"), "linked": record.get("alive")}
-        row |= {name: record.get(name) for name in ("served", "wakes", "refused", "ties", "trouble", "age")}
+        row |= {name: record.get(name) for name in ("served", "wakes", "refused", "edges", "errors", "age")}
         row |= {"expires_days": record.get("expires"), "state": "reported", "alive": float(record["age"]) < 120.0}
-    if tie is not None:
-        alive = bool(tie.get("alive"))
+    if edge is not None:
+        alive = bool(edge.get("alive"))
         row |= {"alive": alive, "state": "connected" if alive else "not connected"}
     return row
 
 
-def tie_row(a: int, b: int, tie: Mapping[str, Any]) -> Tie:
-    """A tie as one of its ends knows it."""
-    return [a, b, rounded(tie["weight"]), bool(tie.get("alive")), rounded(tie.get("influence"))]
+def edge_row(a: int, b: int, edge: Mapping[str, Any]) -> Edge:
+    """An edge as one of its ends knows it."""
+    return [a, b, rounded(edge["weight"]), bool(edge.get("alive")), rounded(edge.get("influence"))]
 
 
 def senders_of(status: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Letters and refusals by sender, as a receiver has counted them."""
+    """Messages and refusals by sender, as a receiver has counted them."""
     rows: dict[str, dict[str, Any]] = {}
-    for tie in status.get("ties", []):
-        rows[tie["name"]] = {
-            "name": tie["name"],
-            "weight": rounded(tie["weight"]),
-            "influence": rounded(tie.get("influence")),
-            "alive": bool(tie.get("alive")),
-            "heard": tie.get("heard"),
+    for edge in status.get("edges", []):
+        rows[edge["name"]] = {
+            "name": edge["name"],
+            "weight": rounded(edge["weight"]),
+            "influence": rounded(edge.get("influence")),
+            "alive": bool(edge.get("alive")),
+            "heard": edge.get("heard"),
         }
-    letters, refused = status.get("letters_by", {}), status.get("refused_by", {})
-    for name in {**rows, **letters, **refused}:
-        rows.setdefault(name, {"name": name}).update(letters=letters.get(name, 0), refused=refused.get(name, {}))
+    messages, refused = status.get("messages_by", {}), status.get("refused_by", {})
+    for name in {**rows, **messages, **refused}:
+        rows.setdefault(name, {"name": name}).update(messages=messages.get(name, 0), refused=refused.get(name, {}))
     for name in status.get("muted", []):
-        rows.setdefault(name, {"name": name, "letters": 0, "refused": {}})["muted"] = True
+        rows.setdefault(name, {"name": name, "messages": 0, "refused": {}})["muted"] = True
     return list(rows.values())
 
 
@@ -312,7 +312,7 @@ class LabSource:
         known = {row["name"]: row for row in report.get("peers", [])}
         now = time.time()
         view.agents = [self._row(f"p{i}", status, known.get(f"p{i}"), now) for i, status in enumerate(statuses)]
-        self._add_ties(view, statuses)
+        self._add_edges(view, statuses)
         up = [row for row in view.agents if row["alive"]]
         view.facts |= {
             name: report[name] for name in ("run", "method", "seconds", "gap", "epsilon", "delta") if name in report
@@ -326,8 +326,8 @@ class LabSource:
             view.facts["message"] = "This lab has ended; what you see is its last moment. Start another: coterie lab 20"
         done = report.get("done", [])[-EVENTS:]
         view.facts["events"] = [{"at": moment, "what": what} for moment, what in done][::-1]
-        count = Counter(what for row in view.agents for what in row.get("trouble") or [])
-        view.facts["trouble"] = [f"{what} ({k} peer{'s' if k > 1 else ''})" for what, k in count.most_common(8)]
+        count = Counter(what for row in view.agents for what in row.get("errors") or [])
+        view.facts["errors"] = [f"{what} ({k} peer{'s' if k > 1 else ''})" for what, k in count.most_common(8)]
         newest = max((float(status.get("at", 0.0)) for status in statuses if status is not None), default=now)
         view.facts["age"] = round(max(0.0, now - newest), 1)
         if any(statuses):
@@ -349,32 +349,32 @@ class LabSource:
         row = agent_row(status, "up" if state == "running" else state) | {"name": name}
         return row | {"alive": state in ("running", "cut off"), "distance": rounded((reported or {}).get("distance"))}
 
-    def _add_ties(self, view: View, statuses: Iterable[Mapping[str, Any] | None]) -> None:
-        """Ties as their two ends know them: alive if both say so."""
+    def _add_edges(self, view: View, statuses: Iterable[Mapping[str, Any] | None]) -> None:
+        """Edges as their two ends know them: alive if both say so."""
         places = {row["name"]: k for k, row in enumerate(view.agents)}
-        ties: dict[tuple[int, int], Tie] = {}
+        edges: dict[tuple[int, int], Edge] = {}
         for i, status in enumerate(statuses):
             if status is None:
                 continue
             view.senders[view.agents[i]["name"]] = senders_of(status)
-            for tie in status.get("ties", []):
-                j = places.get(tie["name"])
+            for edge in status.get("edges", []):
+                j = places.get(edge["name"])
                 if j is None:
                     continue
-                pair, row = (min(i, j), max(i, j)), tie_row(min(i, j), max(i, j), tie)
+                pair, row = (min(i, j), max(i, j)), edge_row(min(i, j), max(i, j), edge)
                 row[3] = row[3] and bool(view.agents[i]["alive"]) and bool(view.agents[j]["alive"])
-                before = ties.setdefault(pair, row)
+                before = edges.setdefault(pair, row)
                 before[3] = before[3] and row[3]
                 if row[4] is not None:
                     before[4] = max(before[4] or 0.0, row[4])
-        view.ties = list(ties.values())
+        view.edges = list(edges.values())
 
 
 # -- simulations ------------------------------------------------------------------------------------------------------
 
 
 class SimulationSource:
-    """A file that a :class:`coterie.Recorder` writes: read on from where the last look ended."""
+    """A file that a :class:`coterie.observers.FileRecorder` writes: read on from where the last look ended."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -382,7 +382,7 @@ class SimulationSource:
         self._head: dict[str, Any] = {}
         self._last: list[float | None] = []
         self._count, self._at = 0, 0.0
-        self._ties: list[Tie] = []
+        self._edges: list[Edge] = []
         self._degrees: list[int] = []
 
     def look(self, asked: bool = True) -> View:
@@ -392,14 +392,14 @@ class SimulationSource:
             new = self._lines()
         except OSError:
             view.facts["message"] = (
-                f'Nothing is recorded yet. Give ct.simulate observe=ct.Recorder("{self.path}", problem) and every=...'
+                f'Nothing is recorded yet. Give ct.simulate observe=ct.observers.FileRecorder("{self.path}", problem) and every=...'
             )
             return view
         for line in new:
             try:
                 self._take(json.loads(line), view)
             except (ValueError, TypeError, KeyError, AttributeError):
-                return view.refuse(f"{self.path} is not a recording of ct.Recorder.")
+                return view.refuse(f"{self.path} is not a recording of ct.observers.FileRecorder.")
         head = self._head
         if not head:
             view.facts["message"] = "Nothing is recorded yet."
@@ -408,10 +408,10 @@ class SimulationSource:
         names, alone = head["names"], head["alone"]
         last = self._last or [None] * len(names)
         view.agents = [
-            {"name": name, "alive": True, "score": rounded(score), "alone": rounded(without), "ties": degree}
+            {"name": name, "alive": True, "score": rounded(score), "alone": rounded(without), "edges": degree}
             for name, score, without, degree in zip(names, last, alone, self._degrees, strict=True)
         ]
-        view.ties = self._ties
+        view.edges = self._edges
         view.facts |= {
             "score": {"name": head["what"], "higher": bool(head["higher"])},
             "state": "running" if running else "ended",
@@ -421,7 +421,7 @@ class SimulationSource:
             "moments": self._count,
             "unit": "rows of the trace",
             "age": round(max(0.0, time.time() - self._at), 1),
-            "trouble": [],
+            "errors": [],
         }
         return view
 
@@ -444,8 +444,8 @@ class SimulationSource:
                 raise ValueError("another file")
             line["names"] = [str(name) for name in line["names"]]
             self._head, self._at = line, float(line["at"])
-            self._ties = [[int(a), int(b), rounded(w), True, None] for a, b, w in line["ties"]]
-            count = Counter(end for tie in self._ties for end in tie[:2])
+            self._edges = [[int(a), int(b), rounded(w), True, None] for a, b, w in line["edges"]]
+            count = Counter(end for edge in self._edges for end in edge[:2])
             self._degrees = [count[k] for k in range(len(line["names"]))]
             return
         scores = line["scores"]

@@ -15,7 +15,7 @@ const make = (tag, text, name) => {
 const setText = (node, text) => { if (node.textContent !== text) node.textContent = text; };
 
 const seen = {
-  facts: { kind: "", state: "waiting" }, agents: [], places: new Map(), ties: [], tiesVersion: -1, shape: "",
+  facts: { kind: "", state: "waiting" }, agents: [], places: new Map(), edges: [], tiesVersion: -1, shape: "",
   history: { generation: -1, times: [], together: [], alone: [], lines: null },
   chosen: null, detail: null, senders: [], rows: ROWS, lost: 0, picked: false,
 };
@@ -60,10 +60,10 @@ async function ask(name, query = {}) {
 async function look() {
   try {
     const facts = await ask("state.json");
-    const changed = facts.ties_version !== seen.tiesVersion;
-    const ties = changed ? await ask("ties.json") : null;
+    const changed = facts.edges_version !== seen.edgesVersion;
+    const edges = changed ? await ask("edges.json") : null;
     takeHistory(await ask("history.json", { generation: seen.history.generation, begin: seen.history.times.length }));
-    takeState(facts, ties);
+    takeState(facts, edges);
     const chosen = seen.chosen;
     const more = chosen ? await ask("agent.json", { name: chosen }) : await ask("senders.json");
     if (chosen === seen.chosen) {
@@ -78,17 +78,17 @@ async function look() {
   window.setTimeout(look, document.hidden || seen.lost ? 3 * EVERY : EVERY);
 }
 
-function takeState(facts, ties) {
+function takeState(facts, edges) {
   seen.facts = facts;
   seen.agents = facts.agents;
   seen.places = new Map(facts.agents.map((row, k) => [row.name, k]));
   if (seen.chosen !== null && !seen.places.has(seen.chosen)) choose(null);
   if (!seen.picked && facts.me) choose(facts.me); // a peer's own page begins with the peer
-  if (ties) {
-    seen.tiesVersion = ties.version;
-    seen.ties = ties.ties.filter(([a, b]) => a < facts.agents.length && b < facts.agents.length);
+  if (edges) {
+    seen.edgesVersion = edges.version;
+    seen.edges = edges.edges.filter(([a, b]) => a < facts.agents.length && b < facts.agents.length);
   }
-  const shape = `${facts.agents.length}:${seen.ties.map(([a, b]) => `${a}-${b}`).join()}`;
+  const shape = `${facts.agents.length}:${seen.edges.map(([a, b]) => `${a}-${b}`).join()}`;
   if (shape !== seen.shape) {
     seen.shape = shape;
     map.arrange();
@@ -200,13 +200,13 @@ function showTiles() {
       add("rows recorded", count(facts.moments));
     }
   }
-  if (one && !isNumber(one.linked) && isNumber(one.ties)) add("neighbours", count(one.ties));
-  if (one && isNumber(one.linked)) add("neighbours", `${count(one.linked)} of ${count(one.ties)}`, "connected", one.linked < one.ties ? "warn" : "");
+  if (one && !isNumber(one.linked) && isNumber(one.edges)) add("neighbours", count(one.edges));
+  if (one && isNumber(one.linked)) add("neighbours", `${count(one.linked)} of ${count(one.edges)}`, "connected", one.linked < one.edges ? "warn" : "");
   if (!one && isNumber(facts.gap)) add("gap to optimum", facts.gap.toExponential(1), "relative");
   const incoming = sum(rows.map((row) => row.in));
-  if (incoming !== null) add("letters in", count(incoming), `${count(sum(rows.map((row) => row.out)))} out`);
+  if (incoming !== null) add("messages in", count(incoming), `${count(sum(rows.map((row) => row.out)))} out`);
   const refused = sum(rows.map((row) => row.refused));
-  if (refused !== null) add("letters refused", count(refused), refused ? reasons() : "");
+  if (refused !== null) add("messages refused", count(refused), refused ? reasons() : "");
   const moving = seen.senders.filter((row) => isNumber(row.influence) && row.influence > 0).sort((a, b) => b.influence - a.influence);
   if (one && moving.length) add("moves it most", moving[0].name, `${Math.round((100 * moving[0].influence) / sum(moving.map((row) => row.influence)))} % of all influence`, "words");
   const made = sum(rows.map((row) => row.releases)), left = sum(rows.map((row) => row.left));
@@ -220,8 +220,8 @@ function showTiles() {
     add("certificate", least < 0 ? "expired" : plural(least, "day"), least < 0 ? "have it renewed" : one ? "until it expires" : "the first to expire", least < 7 ? "bad" : least < 30 ? "warn" : "");
   }
   if (facts.kind !== "simulation") {
-    const trouble = one ? (one.name === facts.me ? facts.trouble : one.trouble) || [] : facts.trouble || [];
-    add("trouble", trouble.length ? trouble[0] : "none", trouble.slice(1).join(", "), trouble.length ? "bad words" : "");
+    const errors = one ? (one.name === facts.me ? facts.errors : one.errors) || [] : facts.errors || [];
+    add("errors", errors.length ? errors[0] : "none", errors.slice(1).join(", "), errors.length ? "bad words" : "");
   }
   const box = $("tiles");
   while (box.children.length > tiles.length) box.lastChild.remove();
@@ -247,7 +247,7 @@ function reasons() {
 
 function showEvents() {
   const list = [];
-  for (const what of seen.facts.trouble || []) list.push({ what, trouble: true });
+  for (const what of seen.facts.errors || []) list.push({ what, errors: true });
   list.push(...(seen.facts.events || []));
   if (seen.facts.why) list.push({ what: `Model in use: ${seen.agents[0].served}, ${seen.facts.why}.` });
   $("events-panel").hidden = seen.facts.kind === "simulation" || !seen.agents.length;
@@ -258,7 +258,7 @@ function showEvents() {
   $("events").replaceChildren(...list.map((event) => {
     const item = make("li");
     if (isNumber(event.at)) item.append(make("time", `${Math.round(event.at)} s`));
-    item.append(make("span", event.what, event.trouble ? "trouble" : ""));
+    item.append(make("span", event.what, event.errors ? "errors" : ""));
     return item;
   }));
 }
@@ -352,10 +352,10 @@ const AGENT_COLUMNS = [
   plain("in", "in"),
   plain("out", "out"),
   plain("refused", "refused"),
-  { key: "linked", name: "neighbours", of: (row) => (isNumber(row.linked) ? row.linked : row.ties), show: (row) => (isNumber(row.linked) ? `${count(row.linked)} of ${count(row.ties)}` : count(row.ties)) },
+  { key: "linked", name: "neighbours", of: (row) => (isNumber(row.linked) ? row.linked : row.edges), show: (row) => (isNumber(row.linked) ? `${count(row.linked)} of ${count(row.edges)}` : count(row.edges)) },
   { key: "left", name: "releases left", of: (row) => row.left, show: (row) => count(row.left) },
   { key: "expires", name: "certificate", of: daysLeft, show: (row) => (isNumber(daysLeft(row)) ? plural(daysLeft(row), "day") : "–"), mark: (row) => (isNumber(daysLeft(row)) && daysLeft(row) < 30 ? "bad" : "") },
-  { key: "trouble", name: "trouble", text: true, of: (row) => (row.trouble || []).join(", "), show: (row) => (row.trouble || []).join(", ") || "–", mark: (row) => ((row.trouble || []).length ? "bad" : "") },
+  { key: "errors", name: "errors", text: true, of: (row) => (row.errors || []).join(", "), show: (row) => (row.errors || []).join(", ") || "–", mark: (row) => ((row.errors || []).length ? "bad" : "") },
   { key: "distance", name: "distance", of: (row) => row.distance, show: (row) => (isNumber(row.distance) ? row.distance.toExponential(1) : "–") },
   { key: "age", name: "told", of: (row) => row.age, show: (row) => (isNumber(row.age) ? (row.age < 1 ? "now" : `${lasting(row.age)} ago`) : "–") },
 ];
@@ -375,7 +375,7 @@ function showAgents() {
 }
 
 function showSenders() {
-  const rows = seen.senders.map((row) => ({ ...row, total: isNumber(row.letters) || row.refused ? sum(Object.values(row.refused || {})) || 0 : null }));
+  const rows = seen.senders.map((row) => ({ ...row, total: isNumber(row.messages) || row.refused ? sum(Object.values(row.refused || {})) || 0 : null }));
   $("senders-panel").hidden = seen.facts.kind === "simulation" || seen.facts.kind === "relay" || !seen.agents.length;
   const one = seen.chosen;
   const mine = seen.facts.kind === "lab" || one === seen.facts.me;
@@ -387,7 +387,7 @@ function showSenders() {
     columns.push(plain("weight", "weight", digits));
     if (rows.some((row) => isNumber(row.influence))) columns.push(plain("influence", "influence", digits));
   } else columns.push(plain("receivers", "receivers"));
-  columns.push(plain("letters", "letters"));
+  columns.push(plain("messages", "messages"));
   columns.push({ key: "refused", name: "refused", of: (row) => row.total, show: (row) => count(row.total), mark: (row) => (row.total ? "warn" : "") });
   const why = (row) => Object.entries(row.refused || {}).sort((a, b) => b[1] - a[1]).map(([what, k]) => `${count(k)} ${what}`).join(", ");
   if (rows.some((row) => row.total)) columns.push({ key: "why", name: "why", text: true, of: why, show: (row) => why(row) || "–" });
@@ -399,7 +399,7 @@ function showSenders() {
 let colours = {};
 function readColours() {
   const style = getComputedStyle(document.documentElement);
-  for (const name of ["ink", "quiet", "line", "panel", "together", "alone", "trouble", "none", "tie", "moves"]) colours[name] = style.getPropertyValue(`--${name}`).trim();
+  for (const name of ["ink", "quiet", "line", "panel", "together", "alone", "errors", "none", "edge", "moves"]) colours[name] = style.getPropertyValue(`--${name}`).trim();
 }
 
 function sized(canvas) {
@@ -432,12 +432,12 @@ const KINDS = {
   worse: { words: "better alone", colour: "alone" },
   unknown: { words: "no score", colour: "none" },
   away: { words: "away", colour: "none" },
-  trouble: { words: "trouble", colour: "trouble" },
+  errors: { words: "errors", colour: "errors" },
 };
 
 function kindOf(row) {
   if (row.alive === false) return "away";
-  if ((row.trouble || []).length) return "trouble";
+  if ((row.errors || []).length) return "errors";
   const good = better(row);
   return good === null ? "unknown" : good ? "better" : "worse";
 }
@@ -445,7 +445,7 @@ function kindOf(row) {
 function trace(pen, kind, x, y, r) {
   // Shapes tell kinds apart where colours do not.
   if (kind === "worse") pen.rect(x - 0.88 * r, y - 0.88 * r, 1.76 * r, 1.76 * r);
-  else if (kind === "trouble") {
+  else if (kind === "errors") {
     pen.moveTo(x, y - 1.25 * r);
     pen.lineTo(x + 1.15 * r, y + 0.85 * r);
     pen.lineTo(x - 1.15 * r, y + 0.85 * r);
@@ -495,7 +495,7 @@ class TieMap {
     this.names = seen.agents.map((row) => row.name);
     this.hover = -1;
     this.neighbours = Array.from({ length: n }, () => []);
-    seen.ties.forEach(([a, b], k) => { this.neighbours[a].push(k); this.neighbours[b].push(k); });
+    seen.edges.forEach(([a, b], k) => { this.neighbours[a].push(k); this.neighbours[b].push(k); });
     const few = n <= 2;
     this.layout = { step: 0, until: few ? 0 : LAYOUT.iterations, heat: kept > n / 2 ? 0.15 : 1, spent: 0, seed: 7 };
     document.documentElement.dataset.layout = "busy";
@@ -520,7 +520,7 @@ class TieMap {
   }
 
   iterate() {
-    // Fruchterman and Reingold (1991): agents push each other away, ties pull, and all of it cools down.
+    // Fruchterman and Reingold (1991): agents push each other away, edges pull, and all of it cools down.
     const { x, y, layout } = this, n = x.length;
     const dx = new Float64Array(n), dy = new Float64Array(n);
     const push = (i, j, by) => {
@@ -538,8 +538,8 @@ class TieMap {
         if (j !== i) push(i, j, by);
       }
     }
-    const mean = Math.max(1, (2 * seen.ties.length) / Math.max(1, n));
-    for (const [i, j] of seen.ties) {
+    const mean = Math.max(1, (2 * seen.edges.length) / Math.max(1, n));
+    for (const [i, j] of seen.edges) {
       const a = x[i] - x[j], b = y[i] - y[j], f = Math.sqrt(a * a + b * b) * Math.min(1, 3 / mean);
       dx[i] -= a * f; dy[i] -= b * f; dx[j] += a * f; dy[j] += b * f;
     }
@@ -622,11 +622,11 @@ class TieMap {
     const px = new Float64Array(n), py = new Float64Array(n);
     for (let i = 0; i < n; i++) { px[i] = x[i] * view.k + view.x; py[i] = y[i] * view.k + view.y; }
     let heaviest = 1e-300, most = 1e-300;
-    for (const [, , weight, , influence] of seen.ties) { heaviest = Math.max(heaviest, weight || 0); most = Math.max(most, influence || 0); }
-    const many = seen.ties.length > 600;
-    // Ties, a path for each look: dead or alive, and four widths.
+    for (const [, , weight, , influence] of seen.edges) { heaviest = Math.max(heaviest, weight || 0); most = Math.max(most, influence || 0); }
+    const many = seen.edges.length > 600;
+    // Edges, a path for each look: dead or alive, and four widths.
     const paths = new Map();
-    seen.ties.forEach(([a, b, weight, alive, influence], k) => {
+    seen.edges.forEach(([a, b, weight, alive, influence], k) => {
       if (a >= n || b >= n) return;
       const near = focus >= 0 && (a === focus || b === focus);
       const wide = Math.ceil((4 * (weight || 0)) / heaviest);
@@ -638,11 +638,11 @@ class TieMap {
       const [near, alive, wide, moves] = [...key].map(Number);
       pen.beginPath();
       for (const k of paths.get(key)) {
-        const [a, b] = seen.ties[k];
+        const [a, b] = seen.edges[k];
         pen.moveTo(px[a], py[a]);
         pen.lineTo(px[b], py[b]);
       }
-      pen.strokeStyle = moves ? colours.moves : near ? colours.together : colours.tie;
+      pen.strokeStyle = moves ? colours.moves : near ? colours.together : colours.edge;
       pen.globalAlpha = near ? (moves ? 0.3 + 0.078 * moves : 0.85) : (many ? 0.4 : 0.55) * (focus >= 0 ? 0.6 : 1);
       pen.lineWidth = (many ? 0.5 : 0.8) + (many && !near ? 0.22 : 0.75) * wide * (near ? 1.1 : 1);
       pen.setLineDash(alive ? [] : [3, 5]);
@@ -678,7 +678,7 @@ class TieMap {
     const inside = [];
     for (let i = 0; i < n; i++) if (px[i] > 0 && px[i] < width && py[i] > 0 && py[i] < height) inside.push(i);
     let named = inside.length <= 40 ? inside : [];
-    if (focus >= 0 && focus < n && !named.length) named = [focus, ...this.neighbours[focus].slice(0, 24).map((k) => (seen.ties[k][0] === focus ? seen.ties[k][1] : seen.ties[k][0]))];
+    if (focus >= 0 && focus < n && !named.length) named = [focus, ...this.neighbours[focus].slice(0, 24).map((k) => (seen.edges[k][0] === focus ? seen.edges[k][1] : seen.edges[k][0]))];
     pen.textAlign = "center";
     pen.lineWidth = 3;
     pen.lineJoin = "round";
@@ -703,8 +703,8 @@ class TieMap {
     const row = seen.agents[i];
     const lines = [[row.name, row.state].filter(Boolean).join(" · ")];
     if (isNumber(row.score)) lines.push(`${scoreName()} ${digits(row.score)} together${isNumber(row.alone) ? `, ${digits(row.alone)} alone` : ""}`);
-    lines.push(plural(this.neighbours[i].length, "tie"));
-    if ((row.trouble || []).length) lines.push(`trouble: ${row.trouble.join(", ")}`);
+    lines.push(plural(this.neighbours[i].length, "edge"));
+    if ((row.errors || []).length) lines.push(`errors: ${row.errors.join(", ")}`);
     placeTip(this.tip, this.canvas.parentElement, x, y, lines.join("\n"));
   }
 
@@ -961,19 +961,19 @@ function showLegend() {
       if (kind === "away") { pen.strokeStyle = colours.none; pen.lineWidth = 1.8; pen.stroke(); } else { pen.fillStyle = colours[colour]; pen.fill(); }
     },
   }));
-  if (seen.ties.length) items.push({ words: "tie: wider is heavier", draw: stroke("tie", 2.5) });
-  if (seen.ties.some((tie) => tie[3] === false)) items.push({ words: "not connected", draw: stroke("tie", 1.5, [3, 4]) });
-  if (seen.ties.some((tie) => isNumber(tie[4]))) items.push({ words: "moves the chosen one's model", draw: stroke("moves", 3) });
+  if (seen.edges.length) items.push({ words: "edge: wider is heavier", draw: stroke("edge", 2.5) });
+  if (seen.edges.some((edge) => edge[3] === false)) items.push({ words: "not connected", draw: stroke("edge", 1.5, [3, 4]) });
+  if (seen.edges.some((edge) => isNumber(edge[4]))) items.push({ words: "moves the chosen one's model", draw: stroke("moves", 3) });
   legend($("map-legend"), items);
   legend($("chart-legend"), [{ words: "together", draw: stroke("together", 2.4) }, { words: "alone", draw: stroke("alone", 2.4, [6, 4]) }]);
   const away = seen.agents.filter((row) => row.alive === false).length;
-  $("map").setAttribute("aria-label", `Map of ${plural(seen.agents.length, groupWord())} and ${plural(seen.ties.length, "tie")}; ${away} away. Arrow keys move it, plus and minus zoom. The table below holds the same.`);
+  $("map").setAttribute("aria-label", `Map of ${plural(seen.agents.length, groupWord())} and ${plural(seen.edges.length, "edge")}; ${away} away. Arrow keys move it, plus and minus zoom. The table below holds the same.`);
 }
 
 // -- begin ------------------------------------------------------------------------------------------------------------
 
 readColours();
-const map = new TieMap($("map"), $("map-tip"));
+const map = new EdgeMap($("map"), $("map-tip"));
 const chart = new Chart($("chart"), $("chart-tip"));
 $("zoom-in").addEventListener("click", () => map.zoom(1.4));
 $("zoom-out").addEventListener("click", () => map.zoom(1 / 1.4));

@@ -1,8 +1,8 @@
-"""Deviations smoothed over the ties of a graph: prior precision V^-1 (x) (I + g L) in place of V^-1 (x) I.
+"""Deviations smoothed over the edges of a graph: prior precision V^-1 (x) (I + g L) in place of V^-1 (x) I.
 
-L is the Laplacian of the graph, scaled so that agents have a degree of one on average. How strong ties are, g, is what
+L is the Laplacian of the graph, scaled so that agents have a degree of one on average. How strong edges are, g, is what
 predicts held-out rows of the agents best; 0, unless more is better beyond chance. Only deviations change: the
-population was learned without ties.
+population was learned without edges.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Tied(NamedTuple):
     """How strongly deviations are smoothed, and what that gained."""
 
     strength: float  # g
-    gain: float  # of the mean loss of held-out rows against no ties
+    gain: float  # of the mean loss of held-out rows against no edges
     error: float  # its standard error over agents
 
 
@@ -43,8 +43,8 @@ def laplacian(W: Any) -> Any:
 def smooth(models: list[Pooled], weights: Callable[[list[np.ndarray]], Any]) -> tuple[list[Pooled], Any, Tied]:
     """Models with smoothed deviations, as far as that pays; the models themselves where it does not.
 
-    There is a model for each output; ``weights`` makes the weights of ties, an (n, n) sparse matrix, of the deviations
-    of all outputs. It is asked anew for the rows of every fold, so that ties know nothing of the rows that they are
+    There is a model for each output; ``weights`` makes the weights of edges, an (n, n) sparse matrix, of the deviations
+    of all outputs. It is asked anew for the rows of every fold, so that edges know nothing of the rows that they are
     tested on.
     """
     grouped = models[0].grouped

@@ -1,4 +1,4 @@
-"""Letters are declared by their parts: lengths, models, ranges and bits follow."""
+"""Messages are declared by their parts: lengths, models, ranges and bits follow."""
 
 from __future__ import annotations
 
@@ -8,33 +8,33 @@ import numpy as np
 import pytest
 
 import coterie as ct
-from coterie.core import letters
-from coterie.core.letters import MAX_COUNT, MAX_LOSS, Choices, Contents, Number, Pairs, bits_of, lengths_of, longest
+from coterie.core import messages
+from coterie.core.messages import MAX_COUNT, MAX_LOSS, Choices, Contents, Number, Pairs, bits_of, lengths_of, longest
 from coterie.core.methods import METHODS
 from coterie.errors import DataError
 
-LETTERS = {
-    0: letters.Vector(),
-    1: (letters.Vector(2), Number(0.0, 1.0)),
-    2: (letters.Counter(), Pairs()),
+MESSAGES = {
+    0: messages.Vector(),
+    1: (messages.Vector(2), Number(0.0, 1.0)),
+    2: (messages.Counter(), Pairs()),
     3: (),
     4: (Number(), Choices(), Number(-1.0, 1.0)),
-    5: (letters.Numbers(2, 3, 10.0), letters.Average(2, 3, 10.0)),
-    6: letters.Addresses(2),
-    7: letters.Loss(),
+    5: (messages.Numbers(2, 3, 10.0), messages.Average(2, 3, 10.0)),
+    6: messages.Addresses(2),
+    7: messages.Loss(),
 }
-BOUNDS = letters.Bounds(p=4, radius=9.0, outputs=2)
+BOUNDS = messages.Bounds(p=4, radius=9.0, outputs=2)
 
 
 def read(kind, numbers, bounds=BOUNDS, members=(3, 5)):
-    contents = Contents(LETTERS, bounds)
+    contents = Contents(MESSAGES, bounds)
     contents.check_length(kind, len(numbers))
     return contents.read(kind, np.array(numbers, float), members)
 
 
 def test_lengths():
     expected = (4, 9, range(1, 10, 2), 0, range(3, 7), 22, range(0, 5, 2), 1)
-    assert lengths_of(LETTERS, 4) == Contents(LETTERS, BOUNDS).lengths == expected
+    assert lengths_of(MESSAGES, 4) == Contents(MESSAGES, BOUNDS).lengths == expected
     assert (longest(expected), longest(())) == (22, 0)
     with pytest.raises(ValueError, match="too many"):
         lengths_of({0: (Pairs(), Choices())}, 4)
@@ -44,11 +44,11 @@ def test_lengths():
     ("kind", "count"), [(0, 3), (0, 5), (1, 8), (2, 0), (2, 2), (2, 11), (3, 1), (4, 2), (4, 7), (6, 3), (8, 0)]
 )
 def test_lengths_that_are_refused(kind, count):
-    with pytest.raises(DataError, match=f"a letter of kind {kind}"):
-        Contents(LETTERS, BOUNDS).check_length(kind, count)
+    with pytest.raises(DataError, match=f"a message of kind {kind}"):
+        Contents(MESSAGES, BOUNDS).check_length(kind, count)
 
 
-def test_the_models_in_a_letter():
+def test_the_models_in_a_message():
     assert [m.tolist() for m in read(1, [1, 2, 3, 4, 5, 6, 7, 8, 0.5])[0]] == [[1, 2, 3, 4], [5, 6, 7, 8]]
     assert [m.tolist() for m in read(2, [7, 0, 1.5, 2, -2.5])[0]] == [[1.5, -2.5]]
     assert [read(kind, numbers)[0] for kind, numbers in ((3, []), (4, [9, 1, 2, 0]), (6, [3, 9]))] == [[], [], []]
@@ -81,11 +81,11 @@ def test_losses_may_be_negative_in_a_ball():
 
 
 def test_bits_by_the_definition():
-    step, whole = METHODS["boosting"].letters[1], METHODS["boosting"].letters[0]
-    # Three letters for two outputs: a real number each, and six choices of one of two columns and a sign.
+    step, whole = METHODS["boosting"].messages[1], METHODS["boosting"].messages[0]
+    # Three messages for two outputs: a real number each, and six choices of one of two columns and a sign.
     assert bits_of(step, 3, 3 * 4, BOUNDS, 32) == 3 * 32 + 6 * (math.log2(2) + 1)
     assert bits_of(whole, 2, 2 + 2 * 5, BOUNDS, 32) == 5 * (32 + math.log2(4))  # five entries in both
     assert bits_of((), 7, 0, BOUNDS, 32) == 0
-    learned = ct.Learned("cd", ct.GraphRule(kappa=2), sampling="shuffle").letters
+    learned = ct.Learned("cd", ct.GraphRule(kappa=2), sampling="shuffle").messages
     counted = [bits_of(learned[kind], 1, length, BOUNDS, 32) / 32 for kind, length in enumerate((4, 10, 3, 4, 4, 4))]
     assert counted == [0, 6, 1, 0, 0, 4]  # degree, loss and model; a weight; the method's model

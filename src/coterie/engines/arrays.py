@@ -6,31 +6,33 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..core.arrays import VACANT, AgentArrays, paper, widened
 from ..core.linear import frozen
-from ..core.world import VACANT, World, paper, widened
 from ..errors import ParameterError
 from ..graphs import Graph
-from ..problem.modelled import untied_world
+from ..problem.modelled import untied_arrays
 
 if TYPE_CHECKING:  # problems read tables, which a peer does not need
     from ..problem import Problem
 
 
-def world_of(problem: Problem, choice: Any = "uniform", spare: int = 0, once: bool = False, batch: int = 0) -> World:
-    """The world of all agents of a problem, with room for minibatches of so many rows.
+def arrays_of(
+    problem: Problem, choice: Any = "uniform", spare: int = 0, once: bool = False, batch: int = 0
+) -> AgentArrays:
+    """The agents' arrays of all agents of a problem, with room for minibatches of so many rows.
 
-    Where letters are stored `once`, nobody looks for ties, or chooses one.
+    Where messages are stored `once`, nobody looks for edges, or chooses one.
     """
-    chances = choices(choice, problem)
-    world = untied_world(problem, batch)._replace(
-        tie_start=frozen(problem.graph.start),
-        peer=np.array(problem.graph.peer),  # ties are an agent's own to change
+    probabilities = choices(choice, problem)
+    arrays = untied_arrays(problem, batch)._replace(
+        edge_start=frozen(problem.graph.start),
+        peer=np.array(problem.graph.peer),  # edges are an agent's own to change
         inverse=np.zeros(0, np.int64) if once else _inverse(problem.graph),
         weight=np.array(problem.graph.weight),
-        choice=np.zeros(0) if once else chances,
+        choice=np.zeros(0) if once else probabilities,
         curvature=problem.local_lipschitz,
     )
-    return widened(world, np.diff(world.tie_start) + spare)[0] if spare else world
+    return widened(arrays, np.diff(arrays.edge_start) + spare)[0] if spare else arrays
 
 
 def check_choice(choice: Any) -> None:
@@ -40,7 +42,7 @@ def check_choice(choice: Any) -> None:
 
 
 def choices(choice: Any, problem: Problem) -> np.ndarray:
-    """How likely each tie is chosen for an exchange, up to a factor for each agent."""
+    """How likely each edge is chosen for an exchange, up to a factor for each agent."""
     graph = problem.graph
     check_choice(choice)
     if isinstance(choice, str):
@@ -64,7 +66,7 @@ def choices(choice: Any, problem: Problem) -> np.ndarray:
     unused = np.flatnonzero((chosen == 0) & (back == 0))
     if unused.size:
         i, j = (problem.members[k] for k in (owner[unused[0]], graph.peer[unused[0]]))
-        raise ParameterError(f"choice never uses the tie between agents {i!r} and {j!r}: neither chooses the other")
+        raise ParameterError(f"choice never uses the edge between agents {i!r} and {j!r}: neither chooses the other")
     return chosen
 
 
@@ -73,25 +75,25 @@ def _inverse(graph: Graph) -> np.ndarray:
 
     if graph.directed:  # who hears from me need not send to me: it looks whether it does
         return np.full(graph.peer.shape[0], VACANT)
-    # Ties are sorted by owner, then by peer: the tie from j to i is where that from i to j is when columns come first.
-    ties = sparse.csr_array((np.arange(graph.peer.shape[0]), graph.peer, graph.start), shape=(graph.n, graph.n))
-    inverse: np.ndarray = ties.tocsc().data.astype(np.int64, copy=False) - graph.start[graph.peer]
+    # Edges are sorted by owner, then by peer: the edge from j to i is where that from i to j is when columns come first.
+    edges = sparse.csr_array((np.arange(graph.peer.shape[0]), graph.peer, graph.start), shape=(graph.n, graph.n))
+    inverse: np.ndarray = edges.tocsc().data.astype(np.int64, copy=False) - graph.start[graph.peer]
     return inverse
 
 
-def part_of(world: World, first: int, last: int) -> World:
-    """The world of agents ``first`` to ``last - 1`` alone, sharing nothing that changes with the given one."""
-    a, b = world.row_start[first], world.row_start[last]
-    c, d = world.tie_start[first], world.tie_start[last]
-    part = world._replace(
-        rows=world.rows.take(a, b),
-        labels=world.labels[a:b],
-        row_start=frozen(world.row_start[first : last + 1] - a),
-        tie_start=frozen(world.tie_start[first : last + 1] - c),
-        **{name: getattr(world, name)[c:d].copy() for name in ("peer", "inverse", "weight", "choice")},
+def part_of(arrays: AgentArrays, first: int, last: int) -> AgentArrays:
+    """The agents' arrays of agents ``first`` to ``last - 1`` alone, sharing nothing that changes with the given one."""
+    a, b = arrays.row_start[first], arrays.row_start[last]
+    c, d = arrays.edge_start[first], arrays.edge_start[last]
+    part = arrays._replace(
+        rows=arrays.rows.take(a, b),
+        labels=arrays.labels[a:b],
+        row_start=frozen(arrays.row_start[first : last + 1] - a),
+        edge_start=frozen(arrays.edge_start[first : last + 1] - c),
+        **{name: getattr(arrays, name)[c:d].copy() for name in ("peer", "inverse", "weight", "choice")},
         **{
-            name: getattr(world, name)[first:last]
+            name: getattr(arrays, name)[first:last]
             for name in ("row_weight", "ridge", "loss_weight", "curvature", "address")
         },
     )
-    return paper(part, world.model, world.picked.pick.shape[0])
+    return paper(part, arrays.model, arrays.picked.pick.shape[0])

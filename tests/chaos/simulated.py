@@ -1,4 +1,4 @@
-"""The world of a seed: peers, their disks and clocks, the steward, the mail, and the time."""
+"""The agents' arrays of a seed: peers, their disks and clocks, the admin, the mail, and the time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from coterie.core.world import EVERYONE
+from coterie.core.arrays import EVERYONE
 from coterie.engines.wire import write_numbers
 from coterie.errors import ContractError, ParameterError, StateError
 from coterie.peers.group.roster import Member, Roster, sign_roster
@@ -27,7 +27,7 @@ from coterie.privacy import Ledger
 
 from . import demands
 from .faults import FAULTS, Fault
-from .tasks import TASKS, charter_of, rows_of, ties_of
+from .tasks import TASKS, charter_of, edges_of, rows_of
 from .weather import Adversary, Disk, Weather
 
 #: Seconds, at one wake a second: how long the faults last, and how long it may take from then on.
@@ -49,7 +49,7 @@ class Report(NamedTuple):
     faults: tuple[str, ...]
     peers: int
     weather: Weather
-    letters: int
+    messages: int
     refused: dict[str, int]
     crashes: int
     seconds: float  # simulated, from the end of the faults to the demands that were met
@@ -63,18 +63,18 @@ class Chaos:
         self, seed: int, task: str | None = None, peers: int | None = None, faults: Iterable[str] | None = None
     ):
         self.seed = seed
-        self.rng, chance = np.random.default_rng([seed, 7]), np.random.default_rng([seed, 13])
+        self.rng, randomness = np.random.default_rng([seed, 7]), np.random.default_rng([seed, 13])
         chosen = None if faults is None else tuple(faults)
         self.task = task or _task_of(seed, chosen)
         self._task = TASKS[self.task]
         drawn = int(self.rng.integers(3, 11)) if seed % 97 else int(self.rng.integers(100, 200))
         self.n = peers or (drawn if not self._task.resists else int(self.rng.integers(8, 13)))
         self.weather = Weather.draw(self.rng)
-        self.steward = Ed25519PrivateKey.from_private_bytes(self.rng.bytes(32))
-        steward = self.steward.public_key().public_bytes_raw()
-        self.charter = charter_of(self._task, f"chaos {seed}", steward)
+        self.admin = Ed25519PrivateKey.from_private_bytes(self.rng.bytes(32))
+        admin = self.admin.public_key().public_bytes_raw()
+        self.charter = charter_of(self._task, f"chaos {seed}", admin)
         self._keys = [Ed25519PrivateKey.from_private_bytes(self.rng.bytes(32)) for _ in range(self.n)]
-        self.rows, self.ties = rows_of(self.rng, self.n, self._task), ties_of(self.rng, self.n, self._task)
+        self.rows, self.edges = rows_of(self.rng, self.n, self._task), edges_of(self.rng, self.n, self._task)
         self._draw_comings_and_goings()
         self.method = method_of(self.charter)
         self.p = work_of(self.charter, self.rows.X[0], self.rows.y[0]).p
@@ -82,23 +82,23 @@ class Chaos:
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._count = itertools.count()
         self._side = np.zeros(self.n, int)  # of the partition
-        self._used: list[dict[int, int]] = [{} for _ in range(self.n)]  # boots, and the last number of each
+        self._used: list[dict[int, int]] = [{} for _ in range(self.n)]  # sessions, and the last number of each
         self._taken: list[set[tuple[int, tuple[int, int]]]] = [set() for _ in range(self.n)]
         self._ticking = [0] * self.n
-        self.kept: list[set[bytes]] = [set() for _ in range(self.n)]  # letters of releases
+        self.kept: list[set[bytes]] = [set() for _ in range(self.n)]  # messages of releases
         self.liars: set[int] = set()
         self.notified: set[int] = set()  # who was removed, and knows it
         self.removed: set[int] = set()
-        self.letters = self.crashes = 0
+        self.messages = self.crashes = 0
         self.refused: Counter[str] = Counter()
         self._adversary = Adversary(self)
-        self.faults = {name: self._fault(name) for name in self._chosen(chosen, chance)}
+        self.faults = {name: self._fault(name) for name in self._chosen(chosen, randomness)}
         self._begin()
 
-    def _chosen(self, given: tuple[str, ...] | None, chance: np.random.Generator) -> list[str]:
+    def _chosen(self, given: tuple[str, ...] | None, randomness: np.random.Generator) -> list[str]:
         """The faults of this seed: those that fit its task."""
         fit = {name for name, fault in FAULTS.items() if fault.fits(self._task)}
-        drawn = {name for name in FAULTS if chance.random() < OFTEN or (name == "liars" and self._task.resists)}
+        drawn = {name for name in FAULTS if randomness.random() < OFTEN or (name == "liars" and self._task.resists)}
         if given is not None and not set(given) <= fit:
             raise ParameterError(f"{', '.join(sorted(set(given) - fit))} cannot come with the task {self.task!r}")
         return [name for name in FAULTS if name in (drawn & fit if given is None else given)]
@@ -115,7 +115,7 @@ class Chaos:
         self.present = set(range(n)) - set(self.late)
         self.steady = self.present - set(self.early)
 
-    # -- the steward ---------------------------------------------------------------------------------------------------
+    # -- the admin ---------------------------------------------------------------------------------------------------
 
     def _list(self, base: Roster | None) -> Roster:
         """Who is present, after another list."""
@@ -123,14 +123,14 @@ class Chaos:
             Member(name=f"m{i}", address=i, key=self._keys[i].public_key().public_bytes_raw())
             for i in sorted(self.present)
         ]
-        ties = [tie for tie in self.ties if tie[0] in self.present and tie[1] in self.present]
-        roster = Roster(run=self.charter.run, version=1, members=members, ties=ties)
+        edges = [edge for edge in self.edges if edge[0] in self.present and edge[1] in self.present]
+        roster = Roster(run=self.charter.run, version=1, members=members, edges=edges)
         return roster if base is None else roster.after(base)
 
     def publish(self, base: Roster, healed: bool = False) -> None:
-        """The steward signs the next list, and tells one member, who tells the others."""
+        """The admin signs the next list, and tells one member, who tells the others."""
         self.roster = base if healed else self._list(base)
-        self.signed_list = sign_roster(self.roster, self.steward)
+        self.signed_list = sign_roster(self.roster, self.admin)
         told = int(self.rng.choice(sorted(self.present)))
         self.at(self.now + 1.0, lambda: self.tell(told, None))
 
@@ -163,7 +163,7 @@ class Chaos:
         private = self.charter.privacy is not None
         self.ledgers = [Ledger(self.method.plan) if private else None for _ in range(self.n)]
         self.roster = self._list(None)
-        self.signed_list = sign_roster(self.roster, self.steward)
+        self.signed_list = sign_roster(self.roster, self.admin)
         self.lists = [self.signed_list] * self.n  # as each has it on disk
         for fault in self.faults.values():
             fault.begin()
@@ -214,7 +214,7 @@ class Chaos:
         except StateError:  # it could not write down that it begins: so it does not
             self.at(self.now + 1.0, lambda: self.start(i))
             return
-        self.demand(node.fresh.boot not in self._used[i], f"peer {i} uses boot {node.fresh.boot} again")
+        self.demand(node.fresh.session not in self._used[i], f"peer {i} uses session {node.fresh.session} again")
         self.nodes[i] = node
         self._send(i, sends)
         self._look_at(i)
@@ -266,7 +266,7 @@ class Chaos:
     def _join(self, i: int) -> None:
         self.present.add(i)
         self.roster = self._list(self.roster)
-        self.signed_list = self.lists[i] = sign_roster(self.roster, self.steward)
+        self.signed_list = self.lists[i] = sign_roster(self.roster, self.admin)
         self.start(i)
 
     def _leave(self, i: int) -> None:
@@ -309,8 +309,8 @@ class Chaos:
         node, number = self.nodes[i], (1, 1)
         if run is None and node is not None:  # the member itself: it takes a number, which its next packet must not use
             node.fresh.sequence += 1
-            number = node.fresh.boot, node.fresh.sequence
-            self._used[i][node.fresh.boot] = node.fresh.sequence
+            number = node.fresh.session, node.fresh.sequence
+            self._used[i][node.fresh.session] = node.fresh.sequence
         body = content if content is not None else write_numbers(np.zeros(0) if text is None else text)
         run = run or bytes.fromhex(self.charter.run)
         return write_packet(Packet(VERSION, run, i, j, *number, 0, kind, body), self._keys[i].sign)
@@ -327,23 +327,23 @@ class Chaos:
             if node is not None:
                 for fault in self.faults.values():
                     send = fault.said(i, node, send)
-            goals = list(node.ties) if send.to == EVERYONE and node is not None else [send.to]
+            goals = list(node.edges) if send.to == EVERYONE and node is not None else [send.to]
             for j in goals:
                 if 0 <= j < self.n:
-                    self.letters += 1
+                    self.messages += 1
                     self._adversary.record(i, j, send.data)
                     self._carry(i, j, send)
 
     def _watch(self, i: int, data: bytes) -> None:
         """What a peer sends carries a number that it has never used; and a release is made once."""
         packet = read_packet(data)[0]
-        last = self._used[i].get(packet.boot, 0)
-        current = next(reversed(self._used[i]), packet.boot)
+        last = self._used[i].get(packet.session, 0)
+        current = next(reversed(self._used[i]), packet.session)
         self.demand(
-            packet.sequence > last and (last == 0 or packet.boot == current),
+            packet.sequence > last and (last == 0 or packet.session == current),
             f"peer {i} sends number {packet.number} after {(current, last)}",
         )
-        self._used[i][packet.boot] = packet.sequence
+        self._used[i][packet.session] = packet.sequence
         demands.of_releases(self, i, packet)
 
     def _carry(self, i: int, j: int, send: Send) -> None:
@@ -364,18 +364,18 @@ class Chaos:
             self._send(j, node.take_roster(self.clock(j), send.data))
             self._look_at(j)
             return
-        visitor = self.nodes[i]
-        if honest and visitor is not None and i not in node.group.keys:
-            self._send(i, visitor.take_roster(self.clock(i), node.group.signed))
+        non_member = self.nodes[i]
+        if honest and non_member is not None and i not in node.group.keys:
+            self._send(i, non_member.take_roster(self.clock(i), node.group.signed))
             self._look_at(i)
             return
-        before = node.mail.received["letters"]
+        before = node.mail.received["messages"]
         sends = node.receive(self.clock(j), i, send.data)
-        if node.mail.received["letters"] > before:
-            self.demand(honest, f"a hostile letter by the key of {i} reached the method of {j}")
+        if node.mail.received["messages"] > before:
+            self.demand(honest, f"a hostile message by the key of {i} reached the method of {j}")
             packet = read_packet(send.data)[0]
             mark = (packet.sender, packet.number)
-            self.demand(mark not in self._taken[j], f"letter {mark} reached the method of {j} twice")
+            self.demand(mark not in self._taken[j], f"message {mark} reached the method of {j} twice")
             self._taken[j].add(mark)
         self.demand(bool(np.all(np.isfinite(node.theta))), f"the model of {j} is not finite")
         self._send(j, sends)
@@ -419,7 +419,7 @@ class Chaos:
             self._end(i)
         refused = {reason: count for reason, count in self.refused.items() if count}
         return Report(
-            self.seed, self.task, tuple(self.faults), self.n, self.weather, self.letters, refused, self.crashes,
+            self.seed, self.task, tuple(self.faults), self.n, self.weather, self.messages, refused, self.crashes,
             self.now - began, gap,
         )  # fmt: skip
 

@@ -1,8 +1,8 @@
-"""What letters hold, declared by kind: the one place that buffers, codec, accounts and the gate of peers read.
+"""What messages hold, declared by kind: the one place that buffers, codec, accounts and the gate of peers read.
 
-A method says ``letters = {MODEL: Vector(), ASK: (Vector(4), Number(0.0, 1.0))}``: for each kind one part, or several in
-the order in which they are written; ``()`` for a letter that says nothing but its kind. Kinds count from 0. At most one
-part of a letter may vary in length. A part also says how its numbers are written, 8 bytes each unless it knows better:
+A method says ``messages = {MODEL: Vector(), ASK: (Vector(4), Number(0.0, 1.0))}``: for each kind one part, or several in
+the order in which they are written; ``()`` for a message that says nothing but its kind. Kinds count from 0. At most one
+part of a message may vary in length. A part also says how its numbers are written, 8 bytes each unless it knows better:
 whoever counts bytes, and whoever writes them, asks it.
 """
 
@@ -18,7 +18,7 @@ import numpy as np
 from ..errors import DataError
 from .compile import inline
 
-#: Counters in letters (steps taken, changes of a tie) are below it.
+#: Counters in messages (steps taken, changes of an edge) are below it.
 MAX_COUNT = 2.0**52
 #: What an agent tells of its loss is no larger.
 MAX_LOSS = 1e12
@@ -30,8 +30,8 @@ NUMBER_SIZE = 8
 _PAIR = np.dtype([("index", "<u4"), ("value", "<f8")])
 
 
-class Unsound(DataError):  # noqa: N818 - it says what is the matter with a letter
-    """A letter that no honest peer sends: of a wrong shape, or with numbers that are not finite, or too large."""
+class Unsound(DataError):  # noqa: N818 - it says what is the matter with a message
+    """A message that no honest peer sends: of a wrong shape, or with numbers that are not finite, or too large."""
 
     def __init__(self, reason: str, text: str):
         super().__init__(text)
@@ -51,7 +51,7 @@ def finite(text: np.ndarray) -> np.ndarray:
     """The same numbers; a :class:`~coterie.errors.DataError` if one is not finite."""
     # A sum of squares that is finite has only finite numbers in it, and is quick (and np.vdot never warns).
     if not math.isfinite(np.vdot(text, text)) and not np.all(np.isfinite(text)):
-        raise Unsound("finite", "a letter holds a number that is not finite")
+        raise Unsound("finite", "a message holds a number that is not finite")
     return text
 
 
@@ -64,7 +64,7 @@ def entries_of(share, count, p):
 
 
 class Bounds(NamedTuple):
-    """What bounds the letters of a run."""
+    """What bounds the messages of a run."""
 
     p: int  # numbers in a model
     radius: float = math.inf  # no model has a larger norm
@@ -73,7 +73,7 @@ class Bounds(NamedTuple):
 
 
 class Part:
-    """One part of a letter."""
+    """One part of a message."""
 
     def length(self, p: int) -> int | range:
         """How many numbers it takes, for models of p numbers; a range if that varies."""
@@ -142,11 +142,11 @@ class SingleVector(Floats, Vector):
     """So many models in single precision."""
 
 
-def in_single(letters: Mapping[int, Any]) -> dict[int, Any]:
-    """The same letters with the models in them in single precision; what counts something stays as it is."""
+def in_single(messages: Mapping[int, Any]) -> dict[int, Any]:
+    """The same messages with the models in them in single precision; what counts something stays as it is."""
     return {
-        kind: tuple(SingleVector(part.count) if type(part) is Vector else part for part in parts_of(letter))
-        for kind, letter in letters.items()
+        kind: tuple(SingleVector(part.count) if type(part) is Vector else part for part in parts_of(message))
+        for kind, message in messages.items()
     }
 
 
@@ -349,20 +349,20 @@ class Addresses(Part):
         return 0.0
 
 
-def parts_of(letter: Any) -> tuple[Part, ...]:
-    """The parts of a declared letter."""
-    return letter if isinstance(letter, tuple) else (letter,)
+def parts_of(message: Any) -> tuple[Part, ...]:
+    """The parts of a declared message."""
+    return message if isinstance(message, tuple) else (message,)
 
 
-def is_numbers(letter: Any) -> bool:
-    """Whether a declared letter holds nothing but single numbers, such as a count, and no model."""
-    return all(isinstance(part, Number) for part in parts_of(letter))
+def is_numbers(message: Any) -> bool:
+    """Whether a declared message holds nothing but single numbers, such as a count, and no model."""
+    return all(isinstance(part, Number) for part in parts_of(message))
 
 
-def length_of(letter: Any, p: int) -> int | range:
-    """How many numbers a letter holds: so many, or a range of what may be."""
+def length_of(message: Any, p: int) -> int | range:
+    """How many numbers a message holds: so many, or a range of what may be."""
     fixed, spans = 0, []
-    for part in parts_of(letter):
+    for part in parts_of(message):
         length = part.length(p)
         if isinstance(length, range):
             spans.append(length)
@@ -374,64 +374,64 @@ def length_of(letter: Any, p: int) -> int | range:
     return range(span.start + fixed, span.stop + fixed, span.step)
 
 
-def lengths_of(letters: Mapping[int, Any], p: int) -> tuple[int | range, ...]:
+def lengths_of(messages: Mapping[int, Any], p: int) -> tuple[int | range, ...]:
     """The same for every kind."""
-    return tuple(length_of(letters[kind], p) for kind in range(len(letters)))
+    return tuple(length_of(messages[kind], p) for kind in range(len(messages)))
 
 
 def longest(lengths: Any) -> int:
-    """The most numbers in a letter of any kind; 0 where there are none."""
+    """The most numbers in a message of any kind; 0 where there are none."""
     return max((length[-1] if isinstance(length, range) else length for length in lengths), default=0)
 
 
-def bits_of(letter: Any, letters: float, numbers: float, bounds: Bounds, number_bits: int) -> float:
-    """What so many letters of a kind say, which hold so many numbers together."""
-    lengths = [part.length(bounds.p) for part in parts_of(letter)]
-    rest = numbers - letters * sum(length for length in lengths if not isinstance(length, range))
+def bits_of(message: Any, messages: float, numbers: float, bounds: Bounds, number_bits: int) -> float:
+    """What so many messages of a kind say, which hold so many numbers together."""
+    lengths = [part.length(bounds.p) for part in parts_of(message)]
+    rest = numbers - messages * sum(length for length in lengths if not isinstance(length, range))
     total = 0.0
-    for part, length in zip(parts_of(letter), lengths, strict=True):
-        total += part.bits(rest if isinstance(length, range) else letters * length, bounds, number_bits)
+    for part, length in zip(parts_of(message), lengths, strict=True):
+        total += part.bits(rest if isinstance(length, range) else messages * length, bounds, number_bits)
     return total
 
 
-def prices_of(letters: Mapping[int, Any], p: int) -> tuple[np.ndarray, np.ndarray]:
-    """What a letter of each kind costs in bytes, its header apart, and each number in it beside."""
-    letter, number = np.zeros(len(letters)), np.full(len(letters), float(NUMBER_SIZE))
-    for kind in range(len(letters)):
-        lengths = [(part, part.length(p)) for part in parts_of(letters[kind])]
+def prices_of(messages: Mapping[int, Any], p: int) -> tuple[np.ndarray, np.ndarray]:
+    """What a message of each kind costs in bytes, its header apart, and each number in it beside."""
+    message, number = np.zeros(len(messages)), np.full(len(messages), float(NUMBER_SIZE))
+    for kind in range(len(messages)):
+        lengths = [(part, part.length(p)) for part in parts_of(messages[kind])]
         for part, length in lengths:
             if isinstance(length, range):
                 number[kind] = part.size(length.step) / length.step
         for part, length in lengths:
             if not isinstance(length, range):  # by how much it differs from what its numbers are counted with
-                letter[kind] += part.size(length) - number[kind] * length
-    return letter, number
+                message[kind] += part.size(length) - number[kind] * length
+    return message, number
 
 
 class Contents:
-    """What the letters of a method may hold in a run: what a receiver checks before the method sees one."""
+    """What the messages of a method may hold in a run: what a receiver checks before the method sees one."""
 
-    def __init__(self, letters: Mapping[int, Any], bounds: Bounds):
-        self.bounds, self.lengths = bounds, lengths_of(letters, bounds.p)
+    def __init__(self, messages: Mapping[int, Any], bounds: Bounds):
+        self.bounds, self.lengths = bounds, lengths_of(messages, bounds.p)
         self._parts = [
-            [(part, part.length(bounds.p)) for part in parts_of(letters[kind])] for kind in range(len(letters))
+            [(part, part.length(bounds.p)) for part in parts_of(messages[kind])] for kind in range(len(messages))
         ]
 
     def check_length(self, kind: int, count: int) -> None:
-        """Refuse a letter of a kind, or of a length, that the method does not know."""
+        """Refuse a message of a kind, or of a length, that the method does not know."""
         if kind >= len(self.lengths):
-            raise Unsound("shape", f"a letter of kind {kind}, which the method does not know")
+            raise Unsound("shape", f"a message of kind {kind}, which the method does not know")
         expected = self.lengths[kind]
         if count not in expected if isinstance(expected, range) else count != expected:
-            raise Unsound("shape", f"a letter of kind {kind} with {count} numbers; there must be {expected}")
+            raise Unsound("shape", f"a message of kind {kind} with {count} numbers; there must be {expected}")
 
     def _split(self, kind: int, count: int) -> list[tuple[Part, int]]:
-        """The parts of a letter of so many numbers, and how many are in each."""
+        """The parts of a message of so many numbers, and how many are in each."""
         rest = count - sum(length for _, length in self._parts[kind] if not isinstance(length, range))
         return [(part, rest if isinstance(length, range) else length) for part, length in self._parts[kind]]
 
     def write(self, kind: int, numbers: np.ndarray) -> bytes:
-        """The numbers of a letter as bytes."""
+        """The numbers of a message as bytes."""
         data, at = b"", 0
         for part, count in self._split(kind, numbers.shape[0]):
             data += part.write(numbers[at : at + count])
@@ -439,13 +439,13 @@ class Contents:
         return data
 
     def restore(self, kind: int, count: int, data: bytes) -> np.ndarray:
-        """So many numbers of a letter from its bytes; a :class:`~coterie.errors.DataError` for anything else."""
+        """So many numbers of a message from its bytes; a :class:`~coterie.errors.DataError` for anything else."""
         self.check_length(kind, count)
         parts = self._split(kind, count)
         size = sum(part.size(held) for part, held in parts)
         if len(data) != size:
             raise Unsound(
-                "shape", f"a letter of kind {kind} with {count} numbers in {len(data)} bytes; there must be {size}"
+                "shape", f"a message of kind {kind} with {count} numbers in {len(data)} bytes; there must be {size}"
             )
         numbers, at = [np.zeros(0)], 0
         for part, held in parts:
@@ -456,7 +456,7 @@ class Contents:
     def parse(self, kind: int, data: bytes) -> np.ndarray:
         """The same from its bytes alone, which say how many numbers there are."""
         if kind >= len(self.lengths):
-            raise Unsound("shape", f"a letter of kind {kind}, which the method does not know")
+            raise Unsound("shape", f"a message of kind {kind}, which the method does not know")
         count, size, each = 0, len(data), 0.0
         for part, length in self._parts[kind]:
             if isinstance(length, range):
@@ -466,7 +466,7 @@ class Contents:
         return self.restore(kind, count + (max(0, round(size / each)) if each else 0), data)
 
     def read(self, kind: int, numbers: np.ndarray, members: Container[int]) -> tuple[list[np.ndarray], bool]:
-        """The models in a letter of a good length, and whether all other numbers are such as an honest peer sends."""
+        """The models in a message of a good length, and whether all other numbers are such as an honest peer sends."""
         models: list[np.ndarray] = []
         allowed, at = True, 0
         for part, count in self._split(kind, numbers.shape[0]):

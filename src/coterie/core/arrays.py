@@ -1,7 +1,7 @@
-"""A world is the struct of arrays of the agents that one process hosts: all of them, a block, or exactly one.
+"""The agents' arrays is the struct of arrays of the agents that one process hosts: all of them, a block, or exactly one.
 
-A handler of a method sees one agent: its :class:`Data`, its own state, its ties, and the letter in hand. It never
-sees the world, so the same handler runs in the compiled simulator, on a shard of a cluster, and on a real peer.
+A handler of a method sees one agent: its :class:`Data`, its own state, its edges, and the message in hand. It never
+sees the agents' arrays, so the same handler runs in the compiled simulator, on a shard of a cluster, and on a real peer.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .compile import class_of, each_field, inline, kernel, overload
-from .letters import lengths_of, longest
 from .linear import DenseRows, PickedRows, axpy, copy_to, frozen, total
+from .messages import lengths_of, longest
 from .models import Linear
 from .rules import remake, rule
 
-#: An empty slot in a list of ties; also the slot of a sender I have no tie to.
+#: An empty slot in a list of edges; also the slot of a sender I have no edge to.
 VACANT = -1
 #: Lehmer's generator with the constants of Park, Miller and Stockmeyer (1993), which picks the rows of a minibatch:
 #: small enough for plain and compiled integers alike.
@@ -27,22 +27,22 @@ FACTOR, MODULUS = 48271, 2**31 - 1
 NO_DIE = -1.0
 #: What becomes of a parameter: it stays with its agent, is one and the same for all, or is tied over the graph.
 PERSONAL, SHARED, TIED = 0, 1, 2
-#: An address: all my neighbours. Not VACANT, or a letter along an empty tie would be a broadcast.
+#: An address: all my neighbours. Not VACANT, or a message along an empty edge would be a broadcast.
 EVERYONE = -2
 
 
-class World(NamedTuple):
-    """The agents of one process. Agent k of the world has the address ``address[k]`` in the network."""
+class AgentArrays(NamedTuple):
+    """The agents of one process. Agent k of the agents' arrays has the address ``address[k]`` in the network."""
 
     loss: Any  # the loss of one example
     rows: Any  # features of all examples, DenseRows or SparseRows
     labels: np.ndarray  # (rows,)
     row_start: np.ndarray  # (n + 1,) rows of agent k: row_start[k] to row_start[k + 1] - 1
-    tie_start: np.ndarray  # (n + 1,) ties of agent k, likewise
-    peer: np.ndarray  # (ties,) address at the other end, or VACANT
-    inverse: np.ndarray  # (ties,) where this tie sits among those of the agent at the other end, when last seen
-    weight: np.ndarray  # (ties,) W_ij
-    choice: np.ndarray  # (ties,) how likely the tie is chosen for an exchange, up to a factor for each agent
+    edge_start: np.ndarray  # (n + 1,) edges of agent k, likewise
+    peer: np.ndarray  # (edges,) address at the other end, or VACANT
+    inverse: np.ndarray  # (edges,) where this edge sits among those of the agent at the other end, when last seen
+    weight: np.ndarray  # (edges,) W_ij
+    choice: np.ndarray  # (edges,) how likely the edge is chosen for an exchange, up to a factor for each agent
     row_weight: np.ndarray  # (n,) weight of one example in f_i: 1/m_i or 1
     ridge: np.ndarray  # (n,) r_i
     loss_weight: np.ndarray  # (n,) a_i, or a_i / D_ii when scaled
@@ -61,7 +61,7 @@ class World(NamedTuple):
 
 
 class Data(NamedTuple):
-    """What one agent knows: its examples, its part of the objective, its ties."""
+    """What one agent knows: its examples, its part of the objective, its edges."""
 
     loss: Any
     rows: Any
@@ -87,7 +87,7 @@ class Data(NamedTuple):
     ahead: Any = None  # rows that are needed next, not by this agent: only :func:`look_ahead` may touch them
 
 
-class Chance(NamedTuple):
+class Randomness(NamedTuple):
     """Everything random that a handler may use. The engine draws it, so that any run can be replayed."""
 
     dice: np.ndarray  # (dice,) uniforms on [0, 1)
@@ -100,23 +100,23 @@ def system_dice(count: int) -> np.ndarray:
     return (np.frombuffer(os.urandom(8 * count), np.uint64) >> np.uint64(11)) * 2.0**-53
 
 
-class Letter(NamedTuple):
-    """A letter as its receiver sees it."""
+class Message(NamedTuple):
+    """A message as its receiver sees it."""
 
     sender: int  # address
-    slot: int  # where the sender sits among my ties, VACANT if I have none to it
+    slot: int  # where the sender sits among my edges, VACANT if I have none to it
     kind: int  # the method's own code
     text: np.ndarray
 
 
 class Outbox(NamedTuple):
-    """Outgoing letters of one event, and scratch space for the handler that writes them."""
+    """Outgoing messages of one event, and scratch space for the handler that writes them."""
 
     text: np.ndarray  # (capacity, size)
     length: np.ndarray  # (capacity,) numbers of text in use
     author: np.ndarray  # (capacity,) who wrote it, numbered in the world
     to: np.ndarray  # (capacity,) address, or EVERYONE
-    slot: np.ndarray  # (capacity,) where that address sits among the author's ties, or VACANT: nobody said
+    slot: np.ndarray  # (capacity,) where that address sits among the author's edges, or VACANT: nobody said
     kind: np.ndarray  # (capacity,)
     cursor: np.ndarray  # HEAD, TAIL, AUTHOR, REFUSED, NEEDS_ROOM
     scratch: np.ndarray  # (method.scratch_size,) for use within one call of a handler
@@ -125,10 +125,10 @@ class Outbox(NamedTuple):
 HEAD, TAIL, AUTHOR, REFUSED, NEEDS_ROOM = 0, 1, 2, 3, 4
 
 
-def new_outbox(method, world, p, capacity):
-    """An empty outbox for ``capacity`` letters of a method."""
-    needs = max(method.scratch_size(world, p), p if method.training.jobs else 0)  # training writes a gradient there
-    text, scratch = np.zeros((capacity, longest(lengths_of(method.letters, p)))), _aligned(needs)
+def new_outbox(method, arrays, p, capacity):
+    """An empty outbox for ``capacity`` messages of a method."""
+    needs = max(method.scratch_size(arrays, p), p if method.training.jobs else 0)  # training writes a gradient there
+    text, scratch = np.zeros((capacity, longest(lengths_of(method.messages, p)))), _aligned(needs)
     return Outbox(text, *[np.zeros(capacity, np.int64) for _ in range(5)], np.zeros(5, np.int64), scratch)
 
 
@@ -154,51 +154,51 @@ def ragged(sizes):
 
 @rule
 class Heard(NamedTuple):
-    """The last letter of every agent, stored once, in place of one copy for each of its neighbours.
+    """The last message of every agent, stored once, in place of one copy for each of its neighbours.
 
-    Handlers see no difference: ``ties.copy[slot]`` is the row that the neighbour in that slot has written. It holds
-    for a method that ``publishes``, while no letter is late or lost: then all neighbours have heard the same.
+    Handlers see no difference: ``edges.copy[slot]`` is the row that the neighbour in that slot has written. It holds
+    for a method that ``publishes``, while no message is late or lost: then all neighbours have heard the same.
     """
 
-    letter: np.ndarray  # (n, p) by address
-    peer: np.ndarray  # (ties,) whose letter each tie reads
+    message: np.ndarray  # (n, p) by address
+    peer: np.ndarray  # (edges,) whose message each edge reads
 
     def __getitem__(self, slot):
-        return self.letter[self.peer[slot]]
+        return self.message[self.peer[slot]]
 
     def __array__(self, dtype=None, copy=None):
-        return np.asarray(self.letter[self.peer], dtype)
+        return np.asarray(self.message[self.peer], dtype)
 
 
 @overload(operator.getitem)
 def _heard(group, slot):
     if class_of(group) is Heard:
-        return lambda group, slot: group.letter[group.peer[slot]]
+        return lambda group, slot: group.message[group.peer[slot]]
     return None
 
 
-def stored_once(method, world, theta):
-    """State of a method that ``publishes`` before the first letter, with letters stored once: see :class:`Heard`."""
+def stored_once(method, arrays, theta):
+    """State of a method that ``publishes`` before the first letter, with messages stored once: see :class:`Heard`."""
     nothing = np.zeros(0)
-    ties = {"peer": world.peer[:0], "inverse": world.inverse[:0], "weight": nothing, "choice": nothing}
-    own, tie = method.start(world._replace(tie_start=np.zeros_like(world.tie_start), **ties), theta)
-    return own, type(tie)(Heard(theta.copy(), world.peer))
+    edges = {"peer": arrays.peer[:0], "inverse": arrays.inverse[:0], "weight": nothing, "choice": nothing}
+    own, edge = method.start(arrays._replace(edge_start=np.zeros_like(arrays.edge_start), **edges), theta)
+    return own, type(edge)(Heard(theta.copy(), arrays.peer))
 
 
 def as_sender(group, address):
-    """The state of one tie that reads what ``address`` itself has written: where its letter is stored once."""
-    return type(group)(*[remake(part, (part.letter, address)) for part in group])
+    """The state of one edge that reads what ``address`` itself has written: where its message is stored once."""
+    return type(group)(*[remake(part, (part.message, address)) for part in group])
 
 
 @overload(as_sender)
 def _as_sender(group, address):
-    each = "remake(group.{field}, (group.{field}.letter, address))"
+    each = "remake(group.{field}, (group.{field}.message, address))"
     return each_field(group, "group, address", each, each, remake=remake)
 
 
 @inline
 def send(outbox, to, kind, text, slot=VACANT):
-    """Post a letter. A full box refuses it and says so in the cursor; the engine raises when it sees that.
+    """Post a message. A full box refuses it and says so in the cursor; the engine raises when it sees that.
 
     Who knows the ``slot`` of its neighbour spares the receiver a search.
     """
@@ -217,7 +217,7 @@ def send(outbox, to, kind, text, slot=VACANT):
 
 @inline
 def slot_of(peers, address, hint):
-    """Where an address sits among my ties, or VACANT. Looks at the slot ``hint`` first."""
+    """Where an address sits among my edges, or VACANT. Looks at the slot ``hint`` first."""
     if 0 <= hint < peers.shape[0] and peers[hint] == address:
         return hint
     slot = VACANT
@@ -227,11 +227,11 @@ def slot_of(peers, address, hint):
 
 
 @inline
-def choose(data, chance):
-    """The tie to talk along: to the neighbour asked for, or drawn as likely as ``data.choice`` says; or VACANT."""
-    if chance.peer != VACANT:
-        return slot_of(data.peer, chance.peer, VACANT)
-    rest = chance.dice[0] * total(data.choice)
+def choose(data, randomness):
+    """The edge to talk along: to the neighbour asked for, or drawn as likely as ``data.choice`` says; or VACANT."""
+    if randomness.peer != VACANT:
+        return slot_of(data.peer, randomness.peer, VACANT)
+    rest = randomness.dice[0] * total(data.choice)
     slot = VACANT
     for k in range(data.choice.shape[0]):
         if data.choice[k] > 0.0:
@@ -244,43 +244,43 @@ def choose(data, chance):
 
 @inline
 def importance(data, degree):
-    """a_i: what an agent weighs its own loss with. Without ties it has only itself to please, at any weight."""
+    """a_i: what an agent weighs its own loss with. Without edges it has only itself to please, at any weight."""
     if not data.scaled:
         return data.loss_weight
     return data.loss_weight * degree if degree > 0.0 else 1.0
 
 
 @inline
-def data_of(world, k, following=VACANT):
-    """What agent k of the world knows; and whose rows to load meanwhile, because that agent wakes next."""
-    a, b = world.row_start[k], world.row_start[k + 1]
+def data_of(arrays, k, following=VACANT):
+    """What agent k of the agents' arrays knows; and whose rows to load meanwhile, because that agent wakes next."""
+    a, b = arrays.row_start[k], arrays.row_start[k + 1]
     first, last = a, a
     if following != VACANT:
-        first, last = world.row_start[following], world.row_start[following + 1]
-    c, d = world.tie_start[k], world.tie_start[k + 1]
+        first, last = arrays.row_start[following], arrays.row_start[following + 1]
+    c, d = arrays.edge_start[k], arrays.edge_start[k + 1]
     return Data(
-        world.loss,
-        world.rows.take(a, b),
-        world.labels[a:b],
-        world.peer[c:d],
-        world.weight[c:d],
-        world.choice[c:d],
-        world.row_weight[k],
-        world.ridge[k],
-        world.loss_weight[k],
-        world.curvature[k],
-        world.address[k],
-        world.smooth,
-        world.scaled,
-        world.radius,
-        world.outputs,
-        world.model,
-        world.roles,
-        world.sent,
-        world.sheet,
-        world.picked,
+        arrays.loss,
+        arrays.rows.take(a, b),
+        arrays.labels[a:b],
+        arrays.peer[c:d],
+        arrays.weight[c:d],
+        arrays.choice[c:d],
+        arrays.row_weight[k],
+        arrays.ridge[k],
+        arrays.loss_weight[k],
+        arrays.curvature[k],
+        arrays.address[k],
+        arrays.smooth,
+        arrays.scaled,
+        arrays.radius,
+        arrays.outputs,
+        arrays.model,
+        arrays.roles,
+        arrays.sent,
+        arrays.sheet,
+        arrays.picked,
         NO_DIE,
-        world.rows.take(first, last),
+        arrays.rows.take(first, last),
     )
 
 
@@ -347,17 +347,17 @@ def loss_of(data, theta):
 
 
 @kernel
-def all_losses(world, theta, out):
+def all_losses(arrays, theta, out):
     """f_i(theta_i) of all agents."""
     for k in range(theta.shape[0]):
-        out[k] = loss_of(data_of(world, k, VACANT), theta[k])
+        out[k] = loss_of(data_of(arrays, k, VACANT), theta[k])
 
 
 @kernel
-def all_gradients(world, theta, out):
+def all_gradients(arrays, theta, out):
     """Their gradients, added to ``out``."""
     for k in range(theta.shape[0]):
-        add_loss_gradient(data_of(world, k, VACANT), theta[k], 1.0, out[k])
+        add_loss_gradient(data_of(arrays, k, VACANT), theta[k], 1.0, out[k])
 
 
 def row(group, i):
@@ -368,9 +368,9 @@ def row(group, i):
 
 
 def rows(group, first, last):
-    """The same (nested) NamedTuple with every array sliced: one agent's part of the state of ties."""
+    """The same (nested) NamedTuple with every array sliced: one agent's part of the state of edges."""
     if isinstance(group, Heard):
-        return remake(group, (group.letter, group.peer[first:last]))
+        return remake(group, (group.message, group.peer[first:last]))
     return type(group)(*[rows(x, first, last) if isinstance(x, tuple) else x[first:last] for x in group])
 
 
@@ -384,39 +384,39 @@ def _row(group, i):
 @overload(rows)
 def _rows(group, first, last):
     if class_of(group) is Heard:
-        return lambda group, first, last: remake(group, (group.letter, group.peer[first:last]))
+        return lambda group, first, last: remake(group, (group.message, group.peer[first:last]))
     leaf, nest = "group.{field}[first:last]", "rows(group.{field}, first, last)"
     return each_field(group, "group, first, last", leaf, nest, rows=rows)
 
 
 @inline
-def agent(world, own, tie, k, following=VACANT):
-    """What agent k knows, its state, and that of its ties: what a handler takes."""
-    a, b = world.tie_start[k], world.tie_start[k + 1]
-    return data_of(world, k, following), row(own, k), rows(tie, a, b)
+def agent(arrays, own, edge, k, following=VACANT):
+    """What agent k knows, its state, and that of its edges: what a handler takes."""
+    a, b = arrays.edge_start[k], arrays.edge_start[k + 1]
+    return data_of(arrays, k, following), row(own, k), rows(edge, a, b)
 
 
-def paper(world, model, batch=0):
-    """A world with a model, and room for its scratch paper and for minibatches of so many rows."""
-    most = int(np.diff(world.row_start).max(initial=0))
+def paper(arrays, model, batch=0):
+    """The agents' arrays with a model, and room for its scratch paper and for minibatches of so many rows."""
+    most = int(np.diff(arrays.row_start).max(initial=0))
     scratch = most if isinstance(model, Linear) else model.scratch
     empty = PickedRows(DenseRows(np.zeros((0, 0))), np.zeros(batch, np.int64))
-    return world._replace(model=model, sheet=np.zeros(scratch + batch), picked=empty)
+    return arrays._replace(model=model, sheet=np.zeros(scratch + batch), picked=empty)
 
 
 def owners(start: np.ndarray) -> np.ndarray:
-    """Whose each tie is, or each row: the place of its agent in the world, from where those of each agent start."""
+    """Whose each edge is, or each row: the place of its agent in the world, from where those of each agent start."""
     return np.repeat(np.arange(start.shape[0] - 1), np.diff(start))
 
 
-def widened(world: World, slots: np.ndarray) -> tuple[World, np.ndarray]:
-    """The same world with so many slots for the ties of each agent, and where the old slots are now."""
-    before = np.diff(world.tie_start)
+def widened(arrays: AgentArrays, slots: np.ndarray) -> tuple[AgentArrays, np.ndarray]:
+    """The same arrays with so many slots for the edges of each agent, and where the old slots are now."""
+    before = np.diff(arrays.edge_start)
     start = np.concatenate([[0], np.cumsum(slots)])
-    place = np.arange(world.peer.shape[0]) + np.repeat(start[:-1] - world.tie_start[:-1], before)
+    place = np.arange(arrays.peer.shape[0]) + np.repeat(start[:-1] - arrays.edge_start[:-1], before)
     new: dict[str, Any] = {}
     for name, empty in (("peer", VACANT), ("inverse", VACANT), ("weight", 0.0), ("choice", 0.0)):
-        old = getattr(world, name)
+        old = getattr(arrays, name)
         new[name] = np.full(start[-1], empty, old.dtype)
         new[name][place] = old
-    return world._replace(tie_start=frozen(start), **new), place
+    return arrays._replace(edge_start=frozen(start), **new), place

@@ -1,0 +1,5 @@
+"""Optimisers for methods that train: how an agent steps from its gradients."""
+
+from .core.training import SGD, Adam
+
+__all__ = ["SGD", "Adam"]

@@ -1,0 +1,134 @@
+"""More than one admin, and an admin that hands over to another.
+
+=======================  ============================================================================================
+:func:`ask_as_admin`   the second one: a key that signs, an authority of its own, and a request without secrets
+:func:`appoint`          the first one: the next list has a delegation for that key, and names both authorities
+:func:`take_office`      the second one: checks that, and has a group's folder from then on, as the first one has
+:func:`hand_over`        the first one: the delegation says that it retires
+=======================  ============================================================================================
+
+Each admin has an authority of its own, so no secret ever leaves a folder; peers trust all that the list names. Two
+admins take turns: before it signs, each of them takes over what the other has signed
+(:func:`coterie.peers.group.groups.update`); if both sign the same version, that is a fork, which is seen and can be
+healed.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from ..._files import Where, private_folder, read_bounded, write_atomic, write_new
+from ...errors import DataError, IdentityError
+from . import identity as ids
+from .charter import Charter, charter_json
+from .groups import DELEGATED, MAX_REQUEST_BYTES, Group, Register, admin_at, admins_of
+from .records import PublicKey, to_json
+from .roster import Roster, make_delegation, read_roster, signers
+from .signed import Signed, SigningKey
+
+
+class AdminRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a second admin asks the first one for."""
+
+    format: Literal[1] = 1
+    key: PublicKey
+    ca: str
+    signature: bytes = b""
+
+
+class Appointment(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What the first one answers: all that an admin has to know, and nothing secret."""
+
+    format: Literal[1] = 1
+    charter: Charter
+    roster: bytes
+    relays: dict[str, bytes] = {}  # their signing keys
+    signature: bytes = b""
+
+
+ADMIN_REQUESTS = Signed(AdminRequest, b"coterie steward request 1\n", lambda asked: [asked.key])
+APPOINTMENTS = Signed(Appointment, b"coterie steward mandate 1\n", admins_of, DELEGATED)
+
+
+def ask_as_admin(folder: Where) -> Path:
+    """Keys and an authority for a second admin, in a new folder, and ``admin.request`` for the first one."""
+    where, key = Path(folder), ids.new_signing_key()
+    public = ids.public_bytes(key)
+    ca_key, certificate = ids.make_ca(f"coterie admin {public[:8].hex()}")
+    asked = ADMIN_REQUESTS.sign(AdminRequest(key=public, ca=ids.certificate_pem(certificate).decode()), key)
+    private_folder(where)
+    files = {
+        where / "admin.key": ids.private_pem(key),
+        where / "ca.key": ids.private_pem(ca_key),
+        where / "ca.crt": ids.certificate_pem(certificate),
+        where / "admin.request": to_json(asked),
+    }
+    write_new(files, {"admin.key", "ca.key"}, "an admin")
+    return where / "admin.request"
+
+
+def appoint(group: Where, request_file: Where, *, retire: bool = False, to: Where | None = None) -> Path:
+    """Let another admin sign, too, or, if this one is to `retire`, in its place; the file to send to it."""
+    source = Path(request_file)
+    asked = ADMIN_REQUESTS.read(read_bounded(source, limit=MAX_REQUEST_BYTES), str(source))
+    ids.check_ca(ids.read_certificate(asked.ca.encode(errors="replace"), f"the authority's certificate in {source}"))
+    path = source.with_name("admin.delegation") if to is None else Path(to)
+    with admin_at(group) as office:
+        if asked.key in _admins(office):
+            raise DataError(f"{source} is of a key that may sign already: name it by its key, {asked.key[:4].hex()}")
+        roster = _with_delegation(office, asked.key, [asked.ca], retire)
+        signed = office.signed(roster)
+        office.keep(roster, signed)
+        answer = Appointment(charter=office.charter, roster=signed, relays=office.register.relays)
+        return write_atomic(path, to_json(APPOINTMENTS.sign(answer, office.admin)))
+
+
+def hand_over(group: Where, key: str) -> Roster:
+    """Retire, in favour of another admin that may sign already: its key in hex, or how that begins."""
+    with admin_at(group) as office:
+        found = [one for one in _admins(office) if one.hex().startswith(key.lower())]
+        if len(found) != 1:
+            known = ", ".join(sorted(one[:4].hex() for one in _admins(office))) or "none"
+            raise DataError(f"{key!r:.80} is not the key of one other admin that may sign: there are {known}")
+        return office.keep(_with_delegation(office, found[0], [], retire=True))
+
+
+def take_office(folder: Where, delegation_file: Where, run: str | None = None) -> Roster:
+    """Become an admin with what another one has sent: the folder is a group's from then on.
+
+    `run` is the one it must be for, as heard from the other one otherwise.
+    """
+    where, what = Path(folder), f"the delegation {os.fspath(delegation_file)}"
+    if not (where / "admin.key").is_file():
+        raise IdentityError(f"{where} holds no key of an admin: coterie group admin init {where}")
+    if (where / "group.json").exists():
+        raise IdentityError(f"{where} is a group's folder already: take newer lists with coterie group update {where}")
+    found = APPOINTMENTS.read(read_bounded(delegation_file), what)
+    if run is not None and found.charter.run != run:
+        raise DataError(f"{what} is for run {found.charter.run}, and not for {run!r:.80}")
+    roster = read_roster(found.roster, found.charter, f"the list in {what}")
+    key = ids.public_bytes(ids.read_key(where / "admin.key", SigningKey, "an Ed25519 key"))
+    if key not in signers(found.charter, roster, version=roster.version + 1):
+        raise DataError(f"{what} is not for the admin in {where}, whose key is {key[:4].hex()}")
+    if read_bounded(where / "ca.crt").decode() not in roster.authorities:
+        raise DataError(f"{what} does not name the authority in {where}")
+    write_atomic(where / "charter.json", charter_json(found.charter))
+    write_atomic(where / "roster", found.roster)
+    write_atomic(where / "group.json", to_json(Register(addresses=roster.addresses, relays=found.relays)))
+    return roster
+
+
+def _admins(office: Group) -> set[bytes]:
+    """The other keys that may sign the next list."""
+    allowed = signers(office.charter, office.roster, version=office.roster.version + 1)
+    return allowed - {ids.public_bytes(office.admin)}
+
+
+def _with_delegation(office: Group, key: bytes, authorities: list[str], retire: bool) -> Roster:
+    delegation = make_delegation(office.charter.run, key, office.admin, office.roster.version + 1, retire)
+    own = ids.certificate_pem(office.ca).decode()
+    return office.roster.with_admin(delegation, [own, *authorities])
