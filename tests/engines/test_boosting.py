@@ -505,7 +505,7 @@ NUMBER = "expected a positive finite number"
     ("make", "error", "message"),
     [
         (lambda: posed(base=broken), DataError, r"row 4 \(agent 'bob'\): base predictor 3 says nan"),
-        (lambda: posed(base=0), ParameterError, "at least one base predictor"),
+        (lambda: posed(base=0), ParameterError, "count = 0: expected an integer >= 1"),
         (lambda: posed(base=[]), ParameterError, "at least one base predictor"),
         (lambda: posed(base=lambda X: np.zeros((len(X), 0))), DataError, "at least one base predictor"),
         (lambda: posed(beta=0.0), ParameterError, f"beta = 0.0: {NUMBER}"),
@@ -515,7 +515,7 @@ NUMBER = "expected a positive finite number"
         (lambda: posed(mu=-0.1), ParameterError, "mu = -0.1: expected a nonnegative finite number"),
         (lambda: posed(mu=np.nan), ParameterError, "mu = nan: expected a nonnegative finite number"),
         (lambda: posed(loss="ada"), ParameterError, "unknown loss 'ada'"),
-        (lambda: ct.Stumps(0), ParameterError, r"count=0.*at least one base predictor"),
+        (lambda: ct.Stumps(0), ParameterError, "count = 0: expected an integer >= 1"),
         (lambda: posed(data=None, base=[np.zeros((2, 0))] * 3), DataError, "these margin matrices have no column"),
         (lambda: posed(data=None, base=[ONES, ONES[:, :3], ONES]), DataError, r"agent number 1 has shape \(2, 3\)"),
         (

@@ -168,7 +168,7 @@ PARTS = ("learned", "privacy")
         *(("message_bytes", bad) for bad in (999, 1_000_001, 2e5, "many")),
         *(("messages_per_second", bad) for bad in (0.0, float("nan"))),
         *(("admin", bad) for bad in (b"", bytes(31), "x" * 32, None)),
-        *(("format", bad) for bad in (0, 2, "1")),
+        *(("format", bad) for bad in (0, 3, "2")),
     ],
 )
 def test_every_field_has_its_bounds(field, value):

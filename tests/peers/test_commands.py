@@ -75,7 +75,7 @@ def test_coupling_goes_into_the_problem(tmp_path):
         (("--loss", "logit"), "loss='logit' is not known: choose one of squared,"),
         (("--objective", "all"), "objective='all' is not known: choose one of pooling, personalized,"),
         (("--coupling", "0"), "coupling: expected a number > 0"),
-        (("--learn", "--kappa", "0"), "learned: kappa=0 must be a whole number"),
+        (("--learn", "--kappa", "0"), "learned: GraphRule: kappa = 0: expected an integer"),
         (("--epsilon", "-1"), "privacy: epsilon = -1"),
         (("--method", "djam", "--epsilon", "1"), "privacy: there is no private form of DJAM"),
         (("--set", "rho=1"), "settings has 'rho', which is not known"),

@@ -111,7 +111,7 @@ def test_slow_convergence_is_said(task):
         ({"ridge": "m"}, ParameterError, "ridge='m'"),
         ({"graph": "knn", "n_neighbors": 0}, ParameterError, "n_neighbors = 0"),
         ({"max_iter": 0}, ParameterError, "max_iter = 0"),
-        ({"lam": -1.0}, ParameterError, "lam=-1.0 must be"),
+        ({"lam": -1.0}, ParameterError, "lam = -1.0: expected"),
         ({"graph": ct.GraphRule(kappa=20)}, ParameterError, "kappa=20"),
         ({"members": range(11)}, DataError, "11"),
         ({"random_state": -1}, ParameterError, "random_state = -1"),

@@ -26,7 +26,7 @@ from ..graphs import DirectedGraph, Graph
 from .run import Run
 from .state import State, digests_of, digests_of_method
 
-FORMAT = 1
+FORMAT = 2
 #: The array that holds the json text.
 TEXT = "run.json"
 #: Numbers of a run, as they are.

@@ -33,7 +33,7 @@ from . import CollaborativeClassifier, CollaborativeRegressor
 from .boosted import BoostedClassifier, BoostedRegressor
 from .relationship import RelationshipClassifier, RelationshipRegressor
 
-FORMAT = 4
+FORMAT = 5
 #: In place of a graph that was given: it is kept among the arrays.
 GIVEN = "given"
 KINDS = {
@@ -149,13 +149,16 @@ def load(path: str | os.PathLike[str]) -> Any:
         form, kind = description["format"], description["kind"]
         if form == 2:
             description["parameters"] = _of_format_2(kind, description["parameters"])
-        check_format(f"{folder} holds a model", form, FORMAT, 2, 3)
+        check_format(f"{folder} holds a model", form, FORMAT, 2, 3, 4)
         if kind not in KINDS:
             raise DataError(f"{folder} holds a {kind!r}; this version knows {', '.join(KINDS)}")
         content = (folder / Path(description["arrays"]).name).read_bytes()
         if hashlib.sha256(content).hexdigest() != description["sha256"]:
             raise DataError(f"{folder} holds a damaged model: {description['arrays']} does not have its checksum")
-        return _restored(KINDS[kind], description, unpacked(content)[0])
+        arrays = unpacked(content)[0]
+        if form < FORMAT:  # edges were called ties
+            arrays = {name.replace("tie_", "edge_", 1): array for name, array in arrays.items()}
+        return _restored(KINDS[kind], description, arrays)
 
 
 def _restored(kind: Any, description: dict[str, Any], arrays: Any) -> Any:

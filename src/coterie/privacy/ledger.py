@@ -8,7 +8,7 @@ with new noise.
 A ledger with a path is three files:
 
 =================  ====================================================================================================
-``<path>``         one record a line, as json: the plan, then a "session" for each opening and a "debit" for each release.
+``<path>``         one record a line, as json: the plan, then a "boot" for each session and a "debit" for each release.
                    Each holds the hash of the one before. Only ever appended to; locked while it is open.
 ``<path>.head``    the number and the hash of the last record. A ledger that lacks that record was restored from an old
                    copy, and is refused.
@@ -45,6 +45,8 @@ from ..errors import BudgetError, LedgerError, MissingExtra, ParameterError
 __all__ = ["Ledger"]
 
 FORMAT = 1
+#: What the file calls a session: ledgers outlive versions, so the word of the first one stays.
+SESSION = "boot"
 #: The hash before the first record.
 ORIGIN = "0" * 64
 #: A record holds its own hash, too.
@@ -293,7 +295,7 @@ class Ledger:
         _OPEN.add(self)
 
     def _read(self, journal: _Journal, plan: Plan | None, identity: Where | None) -> None:
-        """Check all there is, then mend what a crash left, then session. Nothing is written before all is checked."""
+        """Check all there is, then mend what a crash left, then count a session. Nothing is written before all is checked."""
         if not journal.records:
             journal.begin(plan, identity)
         self._follow(_planned(journal, plan))
@@ -318,7 +320,7 @@ class Ledger:
                 journal.append("debit", release=k, recovered=True)
                 self._account = after
             journal.write_head()
-        journal.append("session", session=self._sessions, pid=self._pid)
+        journal.append(SESSION, **{SESSION: self._sessions}, pid=self._pid)
         journal.write_head()
 
     def _follow(self, plan: Plan) -> None:
@@ -333,7 +335,7 @@ class Ledger:
         self._sessions = 1
         for line, record in enumerate(journal.records[1:], 2):
             kind = record.get("kind")
-            if kind == "session" and record.get("session") == self._sessions:
+            if kind == SESSION and record.get(SESSION) == self._sessions:
                 self._sessions += 1
             elif kind == "debit" and record.get("release") == self.releases:
                 if debit(self._account, self._cost, self._limit) == NOTHING:
@@ -626,10 +628,10 @@ def _same(path: str | None, old: Plan, new: Plan) -> None:
 
 
 def _writer(content: bytes) -> int | None:
-    """The process that booted a ledger last, if that can be read."""
+    """The process that opened a ledger last, if that can be read."""
     for line in reversed(content.split(b"\n")):
         record = parsed(line)
-        if record is not None and record.get("kind") == "session":
+        if record is not None and record.get("kind") == SESSION:
             pid = record.get("pid")
             return pid if isinstance(pid, int) else None
     return None

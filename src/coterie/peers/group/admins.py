@@ -50,8 +50,8 @@ class Appointment(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     signature: bytes = b""
 
 
-ADMIN_REQUESTS = Signed(AdminRequest, b"coterie steward request 1\n", lambda asked: [asked.key])
-APPOINTMENTS = Signed(Appointment, b"coterie steward mandate 1\n", admins_of, DELEGATED)
+ADMIN_REQUESTS = Signed(AdminRequest, b"coterie admin request 2\n", lambda asked: [asked.key])
+APPOINTMENTS = Signed(Appointment, b"coterie appointment 2\n", admins_of, DELEGATED)
 
 
 def ask_as_admin(folder: Where) -> Path:

@@ -68,7 +68,7 @@ class Announcement(msgspec.Struct, frozen=True, array_like=True):
 
 
 #: How announcements are signed.
-ANNOUNCEMENTS = Signed(Announcement, b"coterie bulletin 1\n")
+ANNOUNCEMENTS = Signed(Announcement, b"coterie announcement 2\n")
 
 
 def room(charter: Charter) -> int:

@@ -212,7 +212,7 @@ class Charter(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     ('pooling', 'logistic', 32)
     """
 
-    format: Literal[1] = 1
+    format: Literal[2] = 2
     title: Annotated[str, Meta(max_length=500)] = ""
     features: Annotated[list[Text], Meta(min_length=1, max_length=100_000)]
     target: Text

@@ -93,7 +93,7 @@ def admins_of(record: Any) -> list[bytes]:
 REQUESTS = Signed(Request, b"coterie request 1\n", lambda asked: [asked.key])
 #: Whom an error names beside the admin of a charter.
 DELEGATED = ", or one with a delegation of it"
-INVITATIONS = Signed(Invitation, b"coterie invitation 1\n", admins_of, DELEGATED)
+INVITATIONS = Signed(Invitation, b"coterie invitation 2\n", admins_of, DELEGATED)
 
 
 class Register(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable
 from functools import partial
@@ -57,7 +58,20 @@ def to_json(record: msgspec.Struct) -> bytes:
 def from_json(content: bytes, kind: type[Record], what: str) -> Record:
     """A record that others have written as json, if it is one; `what` is what to call it in an error."""
     check_length(content, what)
+    _refuse_other_format(content, kind, what)
     return _checked(partial(msgspec.json.decode, content, type=kind), kind, DataError, f"{what} is damaged: ")
+
+
+def _refuse_other_format(content: bytes, kind: type[Any], what: str) -> None:
+    """Refuse a record of another version of coterie, before its fields are called damaged."""
+    known = next((field.default for field in msgspec.structs.fields(kind) if field.name == "format"), None)
+    with contextlib.suppress(msgspec.MsgspecError, RecursionError):
+        found = msgspec.json.decode(content, type=dict[str, Any]).get("format", known)
+        if type(found) is int and found != known:
+            raise DataError(
+                f"{what} is of format {found}, and this version of coterie reads format {known}: go on with the version "
+                "that wrote it, or found the group anew (coterie group create)"
+            )
 
 
 def read_json(path: Path, kind: type[Record], limit: int = MAX_BYTES) -> Record:

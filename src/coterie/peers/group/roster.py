@@ -260,7 +260,7 @@ class Roster(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 #: How lists of members, and delegations of one run, are signed.
-ROSTERS, DELEGATIONS = Signed(Roster, b"coterie roster 1\n"), Signed(Delegation, b"coterie mandate 1\n")
+ROSTERS, DELEGATIONS = Signed(Roster, b"coterie roster 2\n"), Signed(Delegation, b"coterie delegation 2\n")
 
 
 def relation(held: Roster, other: Roster) -> Relation:

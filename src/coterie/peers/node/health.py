@@ -30,7 +30,7 @@ from ..wire.packet import Counter as Number
 from .checks import expires_in
 
 #: What a record's signature is of: these bytes, the run, and the record. So it is good for nothing else.
-HEALTH_SEAL = b"coterie health 1\n"
+HEALTH_SEAL = b"coterie health 2\n"
 #: Bytes of a record with its signature, at most; records in one packet; and what one takes of a packet beside.
 RECORD_BYTES, MAX_RECORDS, FRAME = 300, 16, 16
 #: Seconds between two packets of records: at the beginning, and in the long run.
@@ -41,7 +41,7 @@ PER_SECOND, BURST = 0.5, 8.0
 EXPIRES = 6 * 3600.0
 #: Starts are no more; the largest number that :data:`~coterie.peers.wire.packet.Counter` holds.
 MAX_START = (1 << 53) - 1
-#: errors that a record has room for.
+#: Kinds of errors that a record has room for.
 MAX_ERROR_KINDS = 4
 
 Word = Annotated[str, Meta(pattern=r"^[a-z0-9_ -]{1,16}\Z")]

@@ -22,7 +22,7 @@ from ..._files import Where, naming, sync, with_checksum, without_checksum, writ
 from ...core.loop import ANEW
 from ...errors import DataError, StateError
 
-MAGIC = b"coterie state 2\n"
+MAGIC = b"coterie state 3\n"
 #: No state is larger.
 LARGEST = 1 << 30
 #: The file: a page with this and the bytes that each content has room for; then the two, each after its number, its
@@ -37,7 +37,7 @@ class Record(msgspec.Struct, frozen=True):
 
     run: str
     address: int
-    starts: int = msgspec.field(name="session")  # how often the peer has been started
+    starts: int  # how often the peer has been started
     largest: int  # rows of the largest data set heard of
     wakes: int
     gone: list[int]  # members that have left for good

@@ -40,7 +40,7 @@ from ..group.signed import SIGNATURE, is_signed
 #: The first byte of a pre-authentication, and of a TLS handshake.
 PREAUTH, TLS = 0x63, 0x16
 #: What is signed begins with this.
-CONTEXT = b"coterie knock 1\n"
+CONTEXT = b"coterie pre-authentication 2\n"
 #: Clocks may differ by so many seconds.
 SKEW = 3600.0
 #: Bytes of a pre-authentication, at most.
