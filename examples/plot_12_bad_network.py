@@ -1,6 +1,6 @@
 """
 Late, lost and doubled messages
-==============================
+===============================
 
 Real networks lose messages, delay them, and deliver some of them twice. Does learning
 still arrive at the same models? On the same problem and with the same method, four

@@ -170,7 +170,8 @@ def trained(race: Race, name: str, rate: float, value: float, rounds: int, seed:
         problem = ct.Problem.differentiable(data, graph, race.rule, **options)
     local = ct.optim.SGD(rate, steps=who.steps * (n if one else 1), batch=who.batch)
     tuned = {who.tuned: value} if who.tuned not in ("", "coupling") else {}
-    method = getattr(ct, who.method)(local, **tuned, **who.options)
+    room = ct.federated if who.method in ct.federated.__all__ else ct.gossip
+    method = getattr(room, who.method)(local, **tuned, **who.options)
     start = np.tile(race.initial(seed), (problem.n, 1))
     watched: dict[str, Any] = {}
     if watch:

@@ -1,4 +1,4 @@
-"""A deterministic simulator of faults: real peers' code in agents' arrays where everything goes wrong, from one seed.
+"""A deterministic simulator of faults: the code of real peers, with faults of every kind, from one seed.
 
 Messages are late, lost, doubled and out of order; the network falls apart and comes together; peers crash in the
 middle of what they do, with what they have saved and nothing else; disks refuse to write; clocks run at different

@@ -1,4 +1,4 @@
-"""The agents' arrays of a seed: peers, their disks and clocks, the admin, the mail, and the time."""
+"""A simulated group, made from a seed: peers, their disks and clocks, the admin, the mail, and the time."""
 
 from __future__ import annotations
 

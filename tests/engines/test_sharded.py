@@ -206,10 +206,10 @@ def test_how_reliable_a_release_is():
     assert np.array_equal(np.concatenate(found), expected)
 
 
-def arrays_of(value):
+def bytes_of(value):
     if isinstance(value, np.ndarray):
         return value.nbytes
-    return sum(map(arrays_of, value)) if isinstance(value, list | tuple) else 0
+    return sum(map(bytes_of, value)) if isinstance(value, list | tuple) else 0
 
 
 @pytest.mark.plain
@@ -228,7 +228,7 @@ def test_the_driver_does_not_grow():
             driver.advance(2 * n, loop.NO_LIMIT)
             assert np.isfinite(driver.measures()["value"])
             assert driver.account[loop.MESSAGES] > 2 * n
-            held.append(arrays_of([value for name, value in vars(driver).items() if name not in ("shards", "inbox")]))
+            held.append(bytes_of([value for name, value in vars(driver).items() if name not in ("shards", "inbox")]))
     assert held[0] == held[1] < 2000
 
 

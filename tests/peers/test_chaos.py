@@ -73,7 +73,7 @@ def test_every_fault_in_any_task(fault, seed):
 @pytest.mark.slow
 @pytest.mark.parametrize(("task", "seed"), [("trimmed", 7), ("trimmed djam", 7), ("pooled", 7)])
 def test_honest_members_among_liars(task, seed, monkeypatch):
-    monkeypatch.setattr(arrays, "LIARS_SECONDS", 40.0)
+    monkeypatch.setattr(simulated, "LIARS_SECONDS", 40.0)
     chaos = Chaos(seed, task, faults=("liars",))
     assert len(chaos.liars) == chaos.n // 5
     assert chaos.run().faults == ("liars",)
@@ -82,8 +82,8 @@ def test_honest_members_among_liars(task, seed, monkeypatch):
 @pytest.mark.slow
 def test_without_trimming_liars_would_be_noticed(monkeypatch):
     """The same members without their defence: the demand is one that can fail."""
-    monkeypatch.setattr(arrays, "LIARS_SECONDS", 40.0)
-    monkeypatch.setattr(arrays, "PRIVATE_SECONDS", 40.0)
+    monkeypatch.setattr(simulated, "LIARS_SECONDS", 40.0)
+    monkeypatch.setattr(simulated, "PRIVATE_SECONDS", 40.0)
     monkeypatch.setitem(TASKS, "trimmed djam", TASKS["djam"]._replace(accuracy=np.inf, resists=True))
     monkeypatch.setattr(faults.Liars, "LIES", ("opposite", "far"))
     with pytest.raises(ContractError, match="among liars"):
@@ -246,7 +246,7 @@ def no_limit(monkeypatch):
 def test_a_planted_mistake_is_found(plant, task, fault, complaint, monkeypatch):
     plant(monkeypatch)
     # no need to wait for the optimum
-    monkeypatch.setattr(arrays, "RECOVERY_SECONDS", 280.0 if fault == "fork" else 40.0)
+    monkeypatch.setattr(simulated, "RECOVERY_SECONDS", 280.0 if fault == "fork" else 40.0)
     monkeypatch.setitem(TASKS, "cd", TASKS["cd"]._replace(accuracy=10.0))
     if plant in (no_norm_check, no_proof, same_question, no_signature):  # which takes an adversary some patience
         monkeypatch.setattr(Weather, "draw", lambda rng: Weather(0.0, 0.3, 0.0, 0.2, 0.0, 0.5, 40.0, 0.0))

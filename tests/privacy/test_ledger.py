@@ -176,7 +176,7 @@ def test_what_was_spent_stays_spent(tmp_path):
     with Ledger.open(path) as ledger, pytest.raises(BudgetError):
         ledger.debit()
     kinds = [json.loads(line)["kind"] for line in path.read_text().splitlines()]
-    assert kinds == ["plan", "session", "debit", "session", "debit", "session", "debit", "session"]
+    assert kinds == ["plan", "boot", "debit", "boot", "debit", "boot", "debit", "boot"]
 
 
 def test_its_files_are_for_the_owner_only(tmp_path):
@@ -438,7 +438,7 @@ def test_a_crash_at_any_system_call_of_a_recovery(tmp_path, rest):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("last", ["debit", "session"])
+@pytest.mark.parametrize("last", ["debit", "boot"])
 def test_torn_at_every_byte_of_the_last_record(tmp_path, last):
     path, head = filled(tmp_path / "ledger", steps=5, debits=2), tmp_path / "ledger.head"
     with Ledger.open(path) as ledger:
@@ -568,10 +568,10 @@ def chained(path, records):
         ({"digest": "0"}, [], "line 1 holds a plan that does not have its digest"),
         ({"plan": {"mechanism": 3}}, [], "line 1 holds no plan"),
         ({"plan": None}, [], "line 1 holds no plan"),
-        ({"kind": "session"}, [], "line 1 is not a plan"),
+        ({"kind": "boot"}, [], "line 1 is not a plan"),
         ({"format": 2}, [], "is of format 2; this version reads format 1"),
         ({}, [{"kind": "debit", "release": 1}], "line 2 is no session and no debit"),
-        ({}, [{"kind": "session", "session": 2, "pid": 1}], "line 2 is no session and no debit"),
+        ({}, [{"kind": "boot", "boot": 2, "pid": 1}], "line 2 is no session and no debit"),
         ({}, [{"kind": "refund", "release": 0}], "line 2 is no session and no debit"),
         ({}, [{"kind": "debit", "release": k} for k in range(3)], "line 4 debits release 2, which the plan does not"),
     ],

@@ -304,7 +304,7 @@ class Hosted:
         self.kernel(*state, schedule.order, schedule.peers, schedule.dice, moments, *after, loop.NO_LIMIT)
         return self
 
-    def arrays(self):
+    def kept(self):
         return arrays((self.own, self.edge, self.account))
 
 
@@ -494,7 +494,7 @@ def test_nobody_knows_of_an_agent_before_its_first_release(make):
     before.order[before.order == 2] = 4
     before.peers[:] = VACANT
     one, two = (Hosted(method, p).run(before) for p in (problem, other))
-    for a, b in zip(one.arrays(), two.arrays(), strict=True):  # all state: steps and reliabilities, too
+    for a, b in zip(one.kept(), two.kept(), strict=True):  # all state: steps and reliabilities, too
         np.testing.assert_array_equal(a, b)
     release = Schedule(method, problem, 1, seed=11, order=[2])
     assert not np.array_equal(*(hosted.run(release).own.theta for hosted in (one, two)))
@@ -509,7 +509,7 @@ def test_data_count_only_through_their_clipped_gradients(make, mechanism):
     other = relabelled(problem, 2, X=lambda X: 16.0 * X)
     schedule = Schedule(method, problem, 0, seed=12, order=[2, 0, 1, 4])
     one, two = (Hosted(method, p).run(schedule) for p in (problem, other))
-    for a, b in zip(one.arrays(), two.arrays(), strict=True):
+    for a, b in zip(one.kept(), two.kept(), strict=True):
         np.testing.assert_array_equal(a, b)
     assert one.own.theta[2].any()
     assert arrays_of(problem).curvature[2] != arrays_of(other).curvature[2]  # what other methods take their steps by

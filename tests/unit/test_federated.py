@@ -358,7 +358,7 @@ def test_names_of_converted_sets(tmp_path, monkeypatch):
     monkeypatch.delenv("COTERIE_DATA", raising=False)
     with pytest.raises(ParameterError, match="called = 'mnist': another dataset has this name; take one such as"):
         convert("pfllib", [tmp_path], called="mnist")
-    with pytest.raises(ParameterError, match=r"called = '\.\./x': expected characters"):
+    with pytest.raises(ParameterError, match=r"called = '\.\./x': expected letters"):
         convert("leaf", [tmp_path], called="../x")
     with pytest.raises(ParameterError, match=r"the file of 'school' is always school\.npz"):
         convert("school", [tmp_path], called="mine")

@@ -79,7 +79,7 @@ def check_method(method, what):
     if method.edges.spare:
         raise ParameterError(
             f"{method!r} learns its graph: {what} the method in it, "
-            f"ct.Learned(ct.{'Trimmed' if what == 'trim' else 'Robust'}({method.method!r}))"
+            f"ct.Learned(ct.{'robust.Trimmed' if what == 'trim' else 'Robust'}({method.method!r}))"
         )
     if isinstance(method, ResilientPooling):
         raise MismatchError(f"{method!r} leaves out extremes by itself: how many, its own trim says")

@@ -65,7 +65,7 @@ def from_json(content: bytes, kind: type[Record], what: str) -> Record:
 def _refuse_other_format(content: bytes, kind: type[Any], what: str) -> None:
     """Refuse a record of another version of coterie, before its fields are called damaged."""
     known = next((field.default for field in msgspec.structs.fields(kind) if field.name == "format"), None)
-    with contextlib.suppress(msgspec.MsgspecError, RecursionError):
+    with contextlib.suppress(msgspec.MsgspecError, ValueError, RecursionError):
         found = msgspec.json.decode(content, type=dict[str, Any]).get("format", known)
         if type(found) is int and found != known:
             raise DataError(
