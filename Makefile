@@ -100,7 +100,7 @@ bench: $(VENV)/.bench
 
 scale: $(VENV)/.bench
 	@echo "== time and memory, from a thousand agents to a million"
-	$(BIN)/python benchmarks/scale.py --limit 3600 --json scale.json --resume --docs docs/scale.md --figure docs/scale.png
+	$(BIN)/python benchmarks/scale.py --limit 3600 --json scale.json --resume --docs docs/explanation/speed-and-scale.md --figure docs/explanation/scale.png
 
 SEEDS := 200
 chaos: $(VENV)/.dev

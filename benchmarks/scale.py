@@ -5,7 +5,8 @@
     python benchmarks/scale.py --json scale.json --resume          # goes on where it was interrupted
     python benchmarks/scale.py --sizes 1e5 --jobs 1,2 --steps local,wakes,solve --repeats 3       # speed-up
     python benchmarks/scale.py --sizes 1e6 --steps data,regular,converge --ulimit 24              # a million, in 24 GB
-    python benchmarks/scale.py --json scale.json --resume --docs docs/scale.md --figure docs/scale.png
+    python benchmarks/scale.py --json scale.json --resume --docs docs/explanation/speed-and-scale.md \\
+        --figure docs/explanation/scale.png
 
 Each number is of a process of its own, which warms the kernels on a small instance, prepares what the step needs, and
 then is timed; its peak memory is that of the whole process, with the rows that the benchmark made. A step that is not
@@ -593,7 +594,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="1e3 and 1e4 agents")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write each result here, as soon as it is there")
     parser.add_argument("--resume", action="store_true", help="keep what --json has, and measure what it has not")
-    parser.add_argument("--docs", type=Path, metavar="FILE", help="a page to put the tables in, such as docs/scale.md")
+    parser.add_argument("--docs", type=Path, metavar="FILE", help="a page to put the tables in")
     parser.add_argument("--figure", type=Path, metavar="FILE", help="draw the tables")
     parser.add_argument("--child", type=json.loads, help=argparse.SUPPRESS)
     given = parser.parse_args()

@@ -4,7 +4,7 @@
     python benchmarks/shards.py --sizes 1e6 --only shards         # more than fit twice: without one process beside it
     python benchmarks/shards.py --edges near                       # neighbours by number: few messages between shards
     python benchmarks/shards.py --parts --sizes 1e5 --shards 8    # the parts of a superstep, without Ray
-    python benchmarks/shards.py --docs docs/scale.md              # into a page
+    python benchmarks/shards.py --docs docs/explanation/speed-and-scale.md              # into a page
 
 The task is that of benchmarks/scale.py: p = 20, 10 to 100 rows of each agent, 10 neighbours, logistic regression, CD
 (3); but every block of agents is drawn where it is needed, and neighbours follow from numbers: agent i is tied to i + s

@@ -2,7 +2,7 @@
 
     python benchmarks/side_by_side.py                                  # minutes
     python benchmarks/side_by_side.py --quick                          # fewer agents and rounds
-    python benchmarks/side_by_side.py --docs docs/side_by_side.md      # and writes the page's tables
+    python benchmarks/side_by_side.py --docs docs/explanation/speed-and-scale.md      # and writes the page's tables
     python benchmarks/side_by_side.py --flower-python other/bin/python # Flower from an environment of its own
 
 Two tasks, on one machine, everybody on the same rows: classes of agents of whom some are alike, and numbers of agents

@@ -1,4 +1,4 @@
-"""Runs every code block of a Markdown page, from top to bottom: ``python tests/docs/pages.py docs/data.md``.
+"""Runs every code block of a Markdown page, from top to bottom: ``python tests/docs/pages.py docs/math.md``.
 
 A page has one Python namespace and one temporary working folder. Pages that start peers run one after the other, so
 that all may use the same ports. Blocks::

@@ -100,9 +100,9 @@ def test_links_out_of_docs_lead_to_pages_of_the_site():
 
 def test_links_of_a_file_outside_are_moved_to_where_its_page_is():
     readme = outside.ROOT / "benchmarks" / "README.md"
-    text = "[a](../docs/peers.md) [b](rates.py) [c](../docs/papers/README.md#x)"
+    text = "[a](../docs/math.md) [b](rates.py) [c](../docs/papers/README.md#x)"
     assert outside.relinked(text, readme, outside.page(readme)) == (
-        "[a](../../peers.md) [b](rates.py.markdown) [c](../../papers/README.md#x)"
+        "[a](../../math.md) [b](rates.py.markdown) [c](../../papers/README.md#x)"
     )
 
 

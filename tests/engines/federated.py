@@ -48,7 +48,7 @@ def network(hidden, classes):
 
 
 def picked(die, m, count):
-    """Rows of a minibatch, as docs/models.md says: Lehmer's generator, begun by a die."""
+    """Rows of a minibatch, as docs/how-to/bring-a-model.md says: Lehmer's generator, begun by a die."""
     state, rows = 1 + int(die * (2**31 - 2)), []
     for _ in range(count):
         state = state * 48271 % (2**31 - 1)

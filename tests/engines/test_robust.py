@@ -517,7 +517,7 @@ def test_a_fifth_of_hostile_peers_spoils_the_method_and_not_the_trimmed_one():
             for method in (ct.CoordinateDescent(), ct.robust.Trimmed("cd", fraction))
         )
         numbers = f"models {name}: {peace:.3f} without an attack, {plain:.3f} with it, {trimmed:.3f} if trimmed"
-        print(numbers)  # docs/methods.md quotes them
+        print(numbers)  # docs/how-to/compress-and-defend.md quotes them
         assert plain < 0.5, numbers
         assert trimmed > peace - room, numbers
 

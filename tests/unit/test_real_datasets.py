@@ -431,7 +431,7 @@ def test_sources_are_complete():
 
 
 def test_the_page_about_datasets_has_every_licence_and_every_command():
-    page = (Path(__file__).resolve().parents[2] / "docs" / "datasets.md").read_text()
+    page = (Path(__file__).resolve().parents[2] / "docs" / "how-to" / "get-real-datasets.md").read_text()
     for name, source in SOURCES.items():
         assert f"| `{name}` | {source.licence} |" in page
         assert f"`coterie data convert {name} " in page

@@ -119,7 +119,7 @@ class SGD(NamedTuple):
     steps : int
         Steps that an agent takes before it sends something.
     batch : int
-        Rows of a minibatch, drawn at random with repetition (docs/models.md says how); 0 for all rows.
+        Rows of a minibatch, drawn at random with repetition (docs/how-to/bring-a-model.md says how); 0 for all rows.
     momentum : float
         In [0, 1); it begins anew with every job.
 
