@@ -7,7 +7,7 @@ import copy
 import numpy as np
 import pytest
 
-from chaos import FAULTS, TASKS, Chaos, Weather, demands, faults
+from chaos import FAULTS, TASKS, Chaos, Weather, demands, faults, simulated
 from coterie.errors import ContractError, ParameterError
 from coterie.peers.node import node
 from coterie.peers.node.freshness import Freshness
