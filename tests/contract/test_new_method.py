@@ -9,7 +9,7 @@ import pytest
 
 import coterie as ct
 from coterie.core import foreign, methods
-from coterie.dev import Bounds, Contents
+from coterie.core.messages import Bounds, Contents
 from coterie.engines.arrays import arrays_of, part_of
 from coterie.engines.peer import Peer
 from coterie.engines.wire import write_numbers

@@ -3,20 +3,64 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
 import coterie as ct
-from coterie.dev import EVERYONE, copy_to, send
+from coterie.dev import EVERYONE, Job, Vector, axpy, copy_to, gather, new_job, scatter, send
 from coterie.errors import ContractError
 from coterie.testing import check_method
 from coterie.testing.methods import METHOD_CHECKS
-from shown import shown
 
 LOCAL = ct.optim.SGD(0.1, batch=2, steps=2)
-GossipLearning = shown("how-to/bring-a-method.md", "gossip.py").GossipLearning
+
+
+class Own(NamedTuple):
+    theta: np.ndarray  # (n, p) my model
+    heard: np.ndarray  # (n, q) the last one that came, without personal parameters
+    job: Job
+
+
+class Edges(NamedTuple):
+    nothing: np.ndarray  # (edges, 0)
+
+
+@ct.method
+class GossipLearning(NamedTuple):
+    """Train the mean of my model and of the last one that came (Ormandi et al. 2013)."""
+
+    local: Any = ct.optim.SGD(0.1)
+
+    messages = {0: Vector()}
+    minimises = None
+
+    def scratch_size(self, arrays, p):
+        return p  # training takes p numbers
+
+    def start(self, arrays, theta):
+        heard = np.ascontiguousarray(theta[:, arrays.sent])
+        own = Own(theta.copy(), heard, new_job(self.local, theta))
+        return own, Edges(np.zeros((arrays.peer.shape[0], 0)))
+
+    def prepare(self, data, me, edges, randomness, outbox, phase):
+        if phase > 0:  # called again after each job: this is all
+            return False
+        copy_to(me.theta, me.job.theta)
+        scatter(me.heard, data.sent, me.job.theta)
+        axpy(1.0, me.theta, me.job.theta)
+        axpy(-0.5, me.job.theta, me.job.theta)
+        return True
+
+    def publish(self, data, me, edges, randomness, outbox):
+        copy_to(me.job.theta, me.theta)
+        gather(me.theta, data.sent, me.heard)
+        send(outbox, EVERYONE, 0, me.heard)
+
+    def receive(self, data, me, edges, message, outbox):
+        if message.kind == 0 and message.text.shape[0] == me.heard.shape[0]:
+            copy_to(message.text, me.heard)
 
 
 def test_it_keeps_every_promise():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from ..core.models import Softmax, TwoLayer
 from .function import Function
-from .opaque import Opaque
 from .torch_module import Torch
 
-__all__ = ["Function", "Opaque", "Softmax", "Torch", "TwoLayer"]
+__all__ = ["Function", "Softmax", "Torch", "TwoLayer"]
