@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import subprocess
 import sys
@@ -52,6 +53,13 @@ def test_no_name_is_that_of_a_submodule(stub):
 def test_unknown_names(package):
     with pytest.raises(AttributeError, match="nothing"):
         _ = importlib.import_module(package).nothing
+
+
+def test_a_name_of_version_0_1_says_where_it_is():
+    for name, place in ct._MOVED.items():
+        with pytest.raises(AttributeError, match=f"coterie.{name} is now coterie.{place}$"):
+            getattr(ct, name)
+        assert functools.reduce(getattr, place.split("."), ct) is not None
 
 
 def test_every_public_name_of_privacy_resolves():

@@ -196,6 +196,17 @@ def test_a_model_of_format_3_has_its_covariance_as_a_matrix(tmp_path):
     np.testing.assert_allclose((Q * s) @ Q.T + c * np.eye(8), model.covariance_, rtol=0, atol=1e-14)
 
 
+def test_edges_of_a_model_of_format_4_were_called_ties(tmp_path):
+    model, X = fitted(ct.CollaborativeRegressor, graph=ct.graphs.ring(8), members=range(8))
+    folder = ct.save(model, tmp_path)
+    edges = {name: array for name, array in arrays_of(folder).items() if name.startswith("edge_")}
+    before = {name.replace("edge", "tie"): array for name, array in edges.items()} | dict.fromkeys(edges)
+    again = ct.load(tampered(folder, before, format=4))
+    assert len(edges) == 3
+    assert again.graph_ == model.graph_
+    assert np.array_equal(again.predict(X), model.predict(X))
+
+
 # -- what is refused --------------------------------------------------------------------------------------------------
 
 STORED = {
