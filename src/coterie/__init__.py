@@ -35,7 +35,6 @@ _MOVED = {name: f"{room}.{name}" for room, names in _ROOMS.items() for name in n
     "Lie": "robust.Attack",
     "Recorder": "observers.FileRecorder",
     "Shuffle": "sampling.PeerShuffling",
-    "comparison": "studies",
 }
 
 

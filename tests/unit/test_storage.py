@@ -197,7 +197,7 @@ def test_a_model_of_format_3_has_its_covariance_as_a_matrix(tmp_path):
 
 
 def test_edges_of_a_model_of_format_4_were_called_ties(tmp_path):
-    model, X = fitted(ct.CollaborativeRegressor, graph=ct.graphs.ring(8), members=range(8))
+    model, X = fitted(ct.CollaborativeRegressor, method="local", graph=ct.graphs.ring(8), members=range(8))
     folder = ct.save(model, tmp_path)
     edges = {name: array for name, array in arrays_of(folder).items() if name.startswith("edge_")}
     before = {name.replace("edge", "tie"): array for name, array in edges.items()} | dict.fromkeys(edges)
