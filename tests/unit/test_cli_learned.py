@@ -117,8 +117,8 @@ def test_what_was_chosen_is_shown(table, tmp_path):
     ("options", "message"),
     [
         (["--method", "boosting", "--loss", "logistic"], "--loss logistic: boosting has a loss of its own"),
-        (["--method", "cd", "--lam", "-1"], "lam=-1.0 must be a positive number"),
-        (["--method", "boosting", "--lam", "-1"], "lam=-1.0 must be a positive number"),
+        (["--method", "cd", "--lam", "-1"], "lam = -1.0: expected a positive"),
+        (["--method", "boosting", "--lam", "-1"], "lam = -1.0: expected a positive"),
         (["--method", "boosting", "--beta", "0"], "beta = 0.0: expected a positive finite number"),
         (["--graph", "friends"], "friends"),
         (["--beta", "2"], "--beta: CollaborativeClassifier has no such setting"),
