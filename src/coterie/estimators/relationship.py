@@ -1,4 +1,4 @@
-"""Estimators that learn how their tasks are related: one linear model for each, and a covariance of them all: DMTRL."""
+"""Estimators of DMTRL: one linear model for each task, and a learned covariance of the tasks."""
 
 from __future__ import annotations
 
@@ -32,28 +32,28 @@ from .over_graph import scaled
 from .per_agent import PerAgent, PerAgentClassifier, PerAgentRegressor, Prepared, with_mean
 from .task_rows import Look, TaskRows, look, spread
 
-#: How near the optimum of a learned covariance, as a part of the objective: what is nearer costs up to five times as
-#: much, and changes scores by less than a thousandth (``python benchmarks/relationship.py tolerance``).
+#: Default tolerance for a learned covariance, relative to the objective: a smaller one costs up to five times as much,
+#: and changes scores by less than a thousandth (``python benchmarks/relationship.py tolerance``).
 TOL = 2e-4
-#: How near it models are that only say how sure to be.
+#: Relative tolerance of models that serve only to calibrate probabilities.
 ROUGH = 1e-3
-#: Parts of the tasks for each worker: one that is done early takes another one, and each has room for its part.
+#: Parts of the tasks for each worker: a worker that finishes early takes another part, and each holds its own.
 PARTS = 4
-#: The most rows that a feature map is fitted to, if rows are on a cluster.
+#: Maximum number of rows to which a feature map is fitted, if rows are on a cluster.
 SAMPLE = 10_000
 
 
 class Output(NamedTuple):
-    """What is learned at a time: classes of two, one class against the rest, or numbers."""
+    """One output to learn: two classes, one class against the rest, or numbers."""
 
     rows: TaskRows
-    number: int | None  # of the class; None if there is one output only
+    number: int | None  # of the class; None if there is only one output
     labels: np.ndarray  # of every row
-    means: np.ndarray | None  # of columns: of all rows, and then without each fold; None if they are sparse
+    means: np.ndarray | None  # of columns: first of all rows, then without each fold; None if columns are sparse
 
 
 class Mapped(Inputs):
-    """What a fitted feature map makes of columns in standard units."""
+    """Inputs that a fitted feature map makes of columns in standard units."""
 
     are_columns = False
 
@@ -61,14 +61,13 @@ class Mapped(Inputs):
         self.features, self.standard = features, standard
 
     def of(self, X: Any, where: Where = row_only) -> Any:
-        """Of rows of columns, checked."""
         return task_changes.mapped(self.features, scaled(X, *self.standard), where)
 
     def groups(self, names: Sequence[str]) -> None:
-        """The columns that it makes have no names here."""
+        """Return None: the columns of a feature map have no names here."""
 
     def to_arrays(self) -> dict[str, np.ndarray]:
-        """Nothing: it is code."""
+        """Refuse to save: a feature map is code."""
         raise DataError(
             f"features={self.features!r} cannot be saved: a feature map is code. Map the rows before they are given "
             "to the model, and leave features out"
@@ -77,14 +76,14 @@ class Mapped(Inputs):
 
 @dataclass(repr=False, eq=False)
 class _Related(PerAgent):
-    """What both estimators share. Parameters are documented on the public classes.
+    """Common base of both estimators. Parameters are documented on the public classes.
 
-    ``members`` is no parameter: a task without rows has nothing to relate it to others by.
+    There is no parameter ``members``: a task without rows cannot be related to others.
     """
 
     features_: Any = field(default=None, init=False)
-    _usual: ClassVar[str]  # the loss by default
-    _folds = 0  # in which rows are divided for levels that are right
+    _usual: ClassVar[str]  # the default loss
+    _folds = 0  # number of folds of rows for calibration
 
     loss: Any = None
     lam: float = 1e-2
@@ -105,7 +104,7 @@ class _Related(PerAgent):
         return resolve_loss(self._usual if self.loss is None else self.loss)
 
     def _fit(self, X: Any, y: Any, agents: Any, progress: Any) -> Self:
-        """Encode, scale, map, learn weights and covariance of every output, and take the models apart again."""
+        """Encode, scale and map rows, learn every output, and put the models in the order of the input."""
         if self.method == "exact" and not np.isfinite(self._loss.smoothness):
             raise MismatchError(
                 f'method="exact" is for smooth losses, and {self._loss!r} has a kink: use method="sdca"'
@@ -115,7 +114,7 @@ class _Related(PerAgent):
         check_parameters(self._settings() | {"tol": self.tol})
         features = self._fresh_map()
         with ExitStack() as until:
-            # Rows that are here are shared out when tasks are related; those of a source are never all here.
+            # Rows of this process are distributed when tasks are related; rows of a source stay with the workers.
             ray = None if self.engine is None else until.enter_context(self.engine.connect())
             given = surveyed(self, ray, X, y, agents) if ray and is_source(X) else self._prepared(X, y, agents)
             order, place = given.order, given.place
@@ -125,7 +124,7 @@ class _Related(PerAgent):
             seen, deviation = spread(given.rows)
             standard = center, scale = _center(seen), deviation
             rows = given.rows.become(ChangedTasks(given.rows.tasks, partial(task_changes.in_units, center, scale)))
-            if features is not None:  # the models are of what the map makes of the rows, and so in its units
+            if features is not None:  # the models are linear in the map's columns, so that these are centred, too
                 features.fit(rows.sample(rows.n_rows if rows.are_here else SAMPLE))
                 rows = rows.become(ChangedTasks(rows.tasks, partial(task_changes.with_map, features)))
                 seen = look(rows)
@@ -143,7 +142,7 @@ class _Related(PerAgent):
         sizes, covariances = rows.sizes[place], [run._covariance.take(place) for run in runs]
         inputs = Inputs() if features is None else Mapped(features, standard)
         learned = Linear(with_mean(coefficients, sizes), with_mean(intercepts, sizes), inputs, None, runs, covariances)
-        # Nothing was changed before: a fit that is refused leaves the estimator as it was.
+        # Attributes change only from here on: a fit that is refused leaves the estimator as it was.
         self.features_ = features
         self._remember(given, learned)
         self.run_ = runs[0] if len(runs) == 1 else runs
@@ -152,20 +151,20 @@ class _Related(PerAgent):
         return self
 
     def _runs(self, outputs: list[Output], covariance: Any, progress: Any) -> list[Relationship]:
-        """Weights and covariance of every output: problems of their own."""
+        """Learn weights and covariance of every output, each a problem of its own."""
         runs: list[Relationship] = []
         for output in outputs:
             before = sum(run.rounds for run in runs)
             learned = covariance is None and self.method != "single-task"
             tol = TOL if self.tol is None and learned else self.tol
-            # Rounds go on where they were.
+            # The count of rounds continues from the outputs before.
             told = progress and (lambda rounds, apart, before=before: progress(before + rounds, apart))
             runs.append(self._learn(output, covariance, tol=tol, progress=told))
         apart = [run.gap / max(abs(run.value), 1e-300) for run in runs if not run.converged]
         if apart:
             advice = "" if self.method == "exact" else "; raise max_iter, rounds or passes"
             warnings.warn(
-                f"stopped before the objective was near enough its optimum: it may be {max(apart):.1e} of itself above"
+                f"stopped before the objective was near its optimum: it may be {max(apart):.1e} of its value above it"
                 + advice,
                 ConvergenceWarning,
                 stacklevel=4,
@@ -173,13 +172,13 @@ class _Related(PerAgent):
         return runs
 
     def _learn(self, output: Output, covariance: Any, **options: Any) -> Relationship:
-        """Weights and covariance of one output, for intercepts that take what the levels of the tasks explain."""
+        """Learn weights and covariance of one output, after subtracting what the intercepts of the tasks explain."""
         rows, labels, posed = output.rows, output.labels, self._loss
         signs = posed.labels == SIGNS
         level = random_intercepts(labels, rows.owner, rows.n, classes=signs)
         own, numbers = level.own, None
         if signs:
-            # The margin of a task's mean row; for other losses of classes, whose margins are about 1, the mean label.
+            # For the logistic loss the margin of a task's mean row; for others, with margins about 1, the mean label.
             own = own if posed.likelihood == BERNOULLI else np.tanh(0.5 * own)
             posed = Offset(posed)
         else:
@@ -190,7 +189,7 @@ class _Related(PerAgent):
         return relationship(tasks, posed, covariance=covariance, **self._settings(), **options)
 
     def _settings(self) -> dict[str, Any]:
-        """Parameters of :func:`coterie.relationship`."""
+        """Return the parameters of :func:`coterie.relationship`."""
         return {
             "lam": self.lam,
             "alternations": self.max_iter,
@@ -204,18 +203,18 @@ class _Related(PerAgent):
         }
 
     def _levels(self, run: Relationship, output: Output, covariance: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Models (m, d) and intercepts (m,) of one output."""
+        """Return models (m, d) and intercepts (m,) of one output."""
         raise NotImplementedError
 
     @staticmethod
     def _within(output: Output) -> float:
-        """The deviation of labels that intercepts leave, in which weights are measured."""
+        """Return the standard deviation of labels after intercepts are subtracted, the unit of the weights."""
         rows, labels = output.rows, output.labels
         part = random_intercepts(labels, rows.owner, rows.n, classes=False).part
         return float(np.std(without_levels(labels, rows, part))) or 1.0
 
     def _fresh_map(self) -> Any:
-        """A copy of the feature map that is not fitted; None if there is no map."""
+        """Return an unfitted copy of the feature map; None if there is no map."""
         if self.features is None:
             return None
         if isinstance(self.features, type) or not all(hasattr(self.features, name) for name in ("fit", "transform")):
@@ -229,7 +228,7 @@ class _Related(PerAgent):
         return {"method": "single-task", "covariance": None}
 
     def _packed(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        """With how tasks are related: a matrix for each output, where one was given, or else factors."""
+        """Add the covariance of the tasks: a matrix for each output if one was given, otherwise factors."""
         described, out = super()._packed()
         out |= {"duality_gap": np.array(self.duality_gap_)}
         covariances = self._models.covariances
@@ -253,7 +252,7 @@ class _Related(PerAgent):
     def _expose(self) -> None:
         super()._expose()
         for name in ("covariance_", "correlation_", "factors_"):
-            self.__dict__.pop(name, None)  # of the fit before
+            self.__dict__.pop(name, None)  # cached by the fit before
 
     def _of_outputs(self, what: Callable[[Covariance], Any]) -> list[Any]:
         self._check_fitted()
@@ -261,21 +260,21 @@ class _Related(PerAgent):
 
     @cached_property
     def covariance_(self) -> np.ndarray:
-        """The covariance of the tasks as a matrix, made when it is first asked for; of each class."""
+        """The covariance of the tasks as a matrix (one for each class), computed at first access."""
         return _only(np.stack(self._of_outputs(lambda covariance: covariance.dense())))
 
     @cached_property
     def correlation_(self) -> np.ndarray:
-        """The correlations of all tasks as a matrix, made when it is first asked for; of each class."""
+        """The correlations of all tasks as a matrix (one for each class), computed at first access."""
         return _only(np.stack(self._of_outputs(lambda covariance: covariance.correlation())))
 
     @cached_property
     def factors_(self) -> Any:
-        """The covariance of the tasks in factors, ``Q diag(s) Q' + c I``; of each class."""
+        """The covariance of the tasks in factors (for each class), ``Q diag(s) Q' + c I``."""
         return _only(self._of_outputs(lambda covariance: covariance.factors))
 
     def correlation(self, tasks: Iterable[Any]) -> np.ndarray:
-        """Correlations of some agents' tasks, however many agents there are.
+        """Return the correlations of some agents' tasks, without computing the matrix of all tasks.
 
         Parameters
         ----------
@@ -285,7 +284,7 @@ class _Related(PerAgent):
         Returns
         -------
         (k, k) ndarray, or (classes, k, k) for more than two classes
-            In this order.
+            Correlations, in the order of `tasks`.
 
         Examples
         --------

@@ -1,4 +1,4 @@
-"""A report as one JSON document: everything that the page shows, and nothing else."""
+"""A report as one JSON document, with all data of the page."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from .curves import COVERAGE, Output, Shown, outputs_of
 from .places import places
 from .words import explained, headline
 
-#: Agents on a page, at most. Those that were measured, or stand out, come first.
+#: Maximum number of agents on a page. Agents that were measured, or are outliers, come first.
 AGENTS = 20_000
-#: Digits of a number, and of a place on the map.
+#: Digits of a number, and of a position on the map.
 DIGITS, PLACE = 5, 4
 
 
 def document(report: Any) -> dict[str, Any]:
-    """Plain values: columns in place of records, so that thousands of agents take little."""
+    """Return plain values, stored by column rather than by record to keep pages with many agents small."""
     model, rows = report._model, report._rows
     every = _names(model.agents_)
     who = _chosen(report)
@@ -63,7 +63,7 @@ def document(report: Any) -> dict[str, Any]:
 
 
 def _names(agents: tuple[Any, ...]) -> list[str]:
-    """Names of agents; those that would look the same are written as Python has them."""
+    """Return distinct names of agents: agents with equal text are written as in Python, and numbered if still equal."""
     texts = [str(agent) for agent in agents]
     twice = {text for text, count in Counter(texts).items() if count > 1}
     texts = [repr(agent) if text in twice else text for agent, text in zip(agents, texts, strict=True)]
@@ -76,7 +76,7 @@ def _names(agents: tuple[Any, ...]) -> list[str]:
 
 
 def _chosen(report: Any) -> np.ndarray:
-    """Numbers of the agents that are shown, ascending."""
+    """Return the sorted numbers of the agents that are shown."""
     model = report._model
     n = len(model.agents_)
     if n <= AGENTS:
@@ -90,7 +90,7 @@ def _chosen(report: Any) -> np.ndarray:
 
 
 def _errors(report: Any, who: np.ndarray) -> dict[str, np.ndarray]:
-    """Errors of every agent that is shown; NaN where they are not known."""
+    """Return the errors of every agent that is shown; NaN where they are not known."""
     if report.gains is None:
         return {}
     model, table = report._model, report.gains
@@ -104,7 +104,7 @@ def _errors(report: Any, who: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def _map(found: Any, who: np.ndarray, place: dict[int, int]) -> dict[str, Any]:
-    """Places in a square, edges, and who is nearest; agents by their numbers on the page."""
+    """Return positions in a square, edges, and nearest agents; agents are numbered as on the page."""
     xy, bent = _bent(found.xy) if found.kind == "models" else (found.xy, False)
     xy = xy - (xy.max(axis=0) + xy.min(axis=0)) / 2.0
     xy = xy / (np.abs(xy).max(initial=0.0) or 1.0)
@@ -127,7 +127,7 @@ def _map(found: Any, who: np.ndarray, place: dict[int, int]) -> dict[str, Any]:
 
 
 def _bent(xy: np.ndarray) -> tuple[np.ndarray, bool]:
-    """Places with those far out drawn in, in the same direction, where they would leave the others no room."""
+    """Return positions and whether outlying ones were moved towards the middle, to leave the others room."""
     middle = np.median(xy, axis=0)
     radius = np.sqrt(np.sum((xy - middle) ** 2, axis=1))
     usual = float(np.quantile(radius, 0.8))
@@ -169,7 +169,7 @@ def _feature(shown: Shown) -> dict[str, Any]:
 
 
 def _tested(report: Any, place: dict[int, int]) -> dict[str, Any] | None:
-    """Both tests of every agent that is shown, as columns."""
+    """Return both tests of every agent that is shown, by column."""
     table = report._tests
     if table is None:
         return None
@@ -190,7 +190,7 @@ def _tested(report: Any, place: dict[int, int]) -> dict[str, Any] | None:
 
 
 def _columns(records: list[dict[str, Any]] | None) -> dict[str, list[Any]] | None:
-    """A table, column by column."""
+    """Return a table by column."""
     if records is None:
         return None
     names = list(records[0]) if records else []
@@ -208,7 +208,7 @@ def _more_notes(report: Any, who: np.ndarray) -> list[str]:
 
 
 def numbers(values: np.ndarray, digits: int = DIGITS) -> list[Any]:
-    """Numbers with so many digits; None for what is none."""
+    """Return numbers rounded to `digits` significant digits; None for numbers that are not finite."""
     form = f"%.{digits}g"
     out: list[Any] = []
     for value in np.asarray(values, dtype=float).tolist():
@@ -221,7 +221,7 @@ def numbers(values: np.ndarray, digits: int = DIGITS) -> list[Any]:
 
 
 def rounded(value: Any) -> Any:
-    """The same with shorter numbers."""
+    """Return a nested value with its numbers rounded to ``DIGITS`` significant digits."""
     if isinstance(value, dict):
         return {key: rounded(part) for key, part in value.items()}
     if isinstance(value, list):
