@@ -453,7 +453,7 @@ def _log_sd(part: Pooled, scalar: bool) -> np.ndarray:
 
 
 def _gram(part: Pooled) -> np.ndarray:
-    """Return the mean of x x' over the rows, x in the design's columns; without rows, weighted by the loss's curvature."""
+    """Return the mean of x x' over the rows (x in the design's columns); without rows, weighted by curvature."""
     q = part.design.size
     total = np.zeros((q, q))
     if part.kept is not None:

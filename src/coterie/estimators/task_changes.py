@@ -1,4 +1,4 @@
-"""Changes of the rows of tasks at fit, made in the process that loads the rows; only small parameters are sent there."""
+"""Changes of the rows of tasks at fit, made where the rows are loaded; only small parameters are sent there."""
 
 from __future__ import annotations
 

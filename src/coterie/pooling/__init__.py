@@ -1,4 +1,4 @@
-"""Partial pooling: a common model, personal deviations from it, and strengths of both learned from the rows."""
+"""Partial pooling: a common model and personal deviations from it, whose variances are learned from the rows."""
 
 from .._laplace import moderated
 from .classes import one_against_rest, probabilities, sharpness, targets_of

@@ -1,4 +1,4 @@
-"""The deviations of agents given a population: each from its own rows."""
+"""The deviations of agents given a population, each from the agent's own rows."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from .families import FAMILIES, Student
 if TYPE_CHECKING:
     from .population import Population
 
-#: Newton steps of one agent's posterior, at most, and when they end.
+#: Maximum number of Newton steps of one agent's posterior, and the tolerance that ends them.
 STEPS, TOLERANCE = 50, 1e-9
 
 
 def solve(V: np.ndarray, D: np.ndarray) -> np.ndarray:
-    """V^-1 d for every row d of D, and zero in coordinates of variance zero."""
+    """Return V^-1 d for every row d of D, and zero in coordinates of variance zero."""
     free = (V if V.ndim == 1 else np.diag(V)) > 0.0
     out = np.zeros_like(D)
     if V.ndim == 1:
@@ -29,10 +29,10 @@ def solve(V: np.ndarray, D: np.ndarray) -> np.ndarray:
 
 
 def posterior(batch: Any, population: Population) -> np.ndarray:
-    """Deviations of the agents of a batch given the population, by Newton's method."""
+    """Return the deviations of the agents of a batch given the population, by Newton's method."""
     family, w, V, s2 = population.family, population.w, population.V, population.s2
     D = np.zeros((len(batch.agents), len(w)))
-    if isinstance(family, Student):  # it may have several modes: the one that squared errors lead to
+    if isinstance(family, Student):  # among several modes, the one reached from the squared loss's mode
         D = posterior(batch, population._replace(family=FAMILIES["squared"]))
     if isinstance(batch, Batch) and batch.X.shape[1] < batch.X.shape[2]:
         return _posterior_in_rows(batch, population, D)
@@ -58,10 +58,10 @@ def posterior(batch: Any, population: Population) -> np.ndarray:
 
 
 def _of_squares(H: np.ndarray, gradient: np.ndarray, V: np.ndarray) -> np.ndarray:
-    """The minimisers of ``gradient . d + d' H d / 2 + d' V^-1 d / 2``.
+    """Return the minimisers of ``gradient . d + d' H d / 2 + d' V^-1 d / 2``.
 
-    They are L z, with V = L L' and (I + L' H L) z = -L' gradient. Not by C_i = H - H A^-1 H: where rows say much more
-    than V does, the difference has lost its digits.
+    The minimisers are L z, with V = L L' and (I + L' H L) z = -L' gradient. The formula C_i = H - H A^-1 H would lose
+    all digits where rows are much more informative than V.
     """
     L, q = root(V), H.shape[1]
     inner = H * L * L[:, None] if L.ndim == 1 else np.matmul(L.T, H @ L)
@@ -71,14 +71,14 @@ def _of_squares(H: np.ndarray, gradient: np.ndarray, V: np.ndarray) -> np.ndarra
 
 
 def _posterior_in_rows(batch: Batch, population: Population, D: np.ndarray) -> np.ndarray:
-    """The same in the span of the rows, d = V X' alpha: a step costs m^3, whatever the number of columns."""
+    """Return the deviations in the span of the rows, d = V X' alpha: a step costs m^3, for any number of columns."""
     family, s2 = population.family, population.s2
     VX = times(population.V, batch.X)
     gram = np.matmul(VX, batch.X.transpose(0, 2, 1))
     base = batch.X @ population.w
     z = base + batch.latent(D)
     alpha, done = np.zeros_like(base), np.zeros(len(base), bool)
-    if isinstance(family, Student):  # where squared errors led to
+    if isinstance(family, Student):  # start at the mode of the squared loss
         alpha = batch.weight * (batch.y - z) / s2
     for _ in range(STEPS):
         u = np.sqrt(batch.weight * family.curvature(z, s2))
@@ -102,9 +102,9 @@ def _posterior_in_rows(batch: Batch, population: Population, D: np.ndarray) -> n
 
 
 def _steps(value: Callable[[Any], np.ndarray], done: np.ndarray) -> np.ndarray:
-    """For each agent, 1 halved until its objective does not rise; 0 for those that are done.
+    """Return a step length for each agent: 1, halved until the objective does not rise; 0 for agents that are done.
 
-    So these stay where they are, and no model depends on who else is in the batch.
+    Agents that are done do not move, so that no model depends on the other agents of the batch.
     """
     here, t = value(0.0), np.where(done, 0.0, 1.0)[:, None]
     for _ in range(12):

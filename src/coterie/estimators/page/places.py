@@ -56,7 +56,7 @@ def places(model: Any, rows: Grouped | None) -> Places:
 
 
 def deviations(model: Any, rows: Grouped | None) -> np.ndarray:
-    """Return differences between agents' models, (n, any), in standard deviations of the population or of the models."""
+    """Return deviations of agents' models, (n, any), in standard deviations of the population or of the models."""
     if model._models.parts:
         return np.hstack([part.deviations() for part in model._models.parts])
     inputs, (own, levels) = model._models.inputs, model._models.weights()
