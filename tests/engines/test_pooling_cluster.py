@@ -288,5 +288,5 @@ def test_many_columns_and_weights_of_sources_are_refused(tmp_path):
     X = np.random.default_rng(0).normal(size=(20, 200))
     with pytest.raises(MismatchError, match="there are 200 columns, and engine= takes at most 150"):
         ct.CollaborativeRegressor(engine=TWO).fit(X, X[:, 0], agents=np.arange(20) % 4)
-    with pytest.raises(DataError, match="sample_weight goes with rows"):
+    with pytest.raises(DataError, match="sample_weight needs rows in"):
         ct.CollaborativeRegressor(engine=TWO).fit({"a": (X, X[:, 0])}, None, sample_weight=np.ones(20))

@@ -606,7 +606,7 @@ def test_one_mistake_is_told_once(tmp_path):
         (tmp_path / f"{k}.csv").write_text("a,Y\n1,2\n")
     with pytest.raises(DataError) as caught:
         survey(tmp_path, target="y")
-    assert str(caught.value).startswith("30 times the same, first in agent '0' (")
+    assert str(caught.value).startswith("30 times the same problem, first in agent '0' (")
     assert str(caught.value).endswith("no column 'y'; there are 2: 'a', 'Y'")
 
 
