@@ -303,7 +303,7 @@ def test_clients_that_are_not_as_they_must_be(tmp_path, data, message):
 
 def test_a_client_without_a_number_and_a_score_of_many_classes(tmp_path):
     write_pfllib(tmp_path, {"train": {0: client(9, 0)}, "test": {0: client(9, 0)}})
-    with pytest.raises(MismatchError, match="score judges linear models of two classes"):
+    with pytest.raises(MismatchError, match="score is for linear models of two classes"):
         ct.datasets.read_pfllib(tmp_path).score(np.zeros((1, 16)))
     write_pfllib(tmp_path, {"train": {"all": client(3, 0)}})
     with pytest.raises(DataError, match=r"all\.npz: expected the number of a client"):
