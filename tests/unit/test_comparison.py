@@ -98,7 +98,7 @@ def test_methods_with_a_server_are_judged_by_the_models_of_its_clients(problem, 
         assert end["value"] == problem.value(run.theta[1:])
         assert end["vectors"] >= 1000
     others = ct.Problem.federated(ct.AgentData(np.eye(3), [1.0, -1.0, 1.0], agents=["x", "y", "z"]), "logistic")
-    with pytest.raises(ct.errors.MismatchError, match=r"but for the server that Problem\.federated adds"):
+    with pytest.raises(ct.errors.MismatchError, match=r"except for the server that Problem\.federated adds"):
         ct.compare({"FedAvg": (ct.federated.FedAvg(local), others)}, problem, vectors=100)
 
 

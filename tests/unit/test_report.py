@@ -206,7 +206,7 @@ def test_a_model_without_rows_tells_the_rest_and_takes_rows(fitted, reported):
     bare = from_file(fitted)
     report = bare.report()
     assert report.gains is None
-    assert any("a model from a file has no rows" in note for note in report.notes)
+    assert any("has no rows; to measure gains, give" in note for note in report.notes)
     pd.testing.assert_frame_equal(report.features, reported.features, check_exact=False, rtol=1e-6)
     assert set(report.outliers["by"]) <= {"coefficients"}
     X, y, codes = population()

@@ -14,7 +14,7 @@ from .console import AUDIT_FAILED, AsJson, Seed, bar, columns, show
 
 
 class Mechanism(StrEnum):
-    """Where noise comes from."""
+    """Distribution of the noise."""
 
     gaussian = "gaussian"
     laplace = "laplace"

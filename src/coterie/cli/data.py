@@ -53,7 +53,7 @@ def check(as_json: AsJson = False) -> None:
             line: dict[str, Any] = {"name": source.name, "file": str(path), "good": True, "problem": None}
             try:
                 raw(source.name)
-                # The same arrays in other bytes are as good: another zip library has written them.
+                # Other zip libraries write the same arrays as other bytes, which is fine.
                 line["same_bytes"] = hashlib.sha256(path.read_bytes()).hexdigest() == source.sha256
             except DataError as error:
                 line |= {"good": False, "problem": str(error)}

@@ -1,4 +1,4 @@
-"""``coterie group``: a group of peers as its admin sees it, and joining one."""
+"""``coterie group``: creating and administering a group of peers, and joining one."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ group.add_typer(admin, name="admin")
 
 
 def brings_model(charter: Any) -> bool:
-    """Whether members of the group bring their model."""
+    """Return whether members of the group bring their own model."""
     return bool(charter.network) and charter.network.hidden is None
 
 
 def check_peer_folder(folder: Path) -> None:
-    """Refuse a folder that is no peer's."""
+    """Refuse a folder that holds no peer."""
     if not (folder / "identity.json").is_file():
         raise IdentityError(f"{folder} holds no peer: there is no identity.json in it")
 
 
 class _Create(TyperCommand):
-    """Stands for the command until it is used: its options are fields of a charter, which take libraries to know."""
+    """Placeholder of the command until it is used: its options are fields of a charter, whose libraries load slowly."""
 
     @cached_property
     def whole(self) -> Any:
@@ -47,20 +47,20 @@ class _Create(TyperCommand):
 
     @property
     def params(self) -> Any:
-        """The arguments and options of the command itself, for those who read them, such as the reference."""
+        """The arguments and options of the command itself, for tools that read them, such as the reference."""
         return self.whole.params
 
     @params.setter
     def params(self, given: Any) -> None:
-        """Those of the stand-in are nobody's."""
+        """Ignore the parameters of the placeholder."""
 
     def make_context(self, info_name: Any, args: Any, parent: Any = None, **extra: Any) -> Any:
-        """The context of the command itself."""
+        """Return the context of the command itself."""
         return self.whole.make_context(info_name, args, parent, **extra)
 
 
 def _with_options(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with the options of a charter between its folder and --json, in place of ``given``."""
+    """Return the command with the options of a charter between its folder and --json, in place of ``given``."""
     from ..peers.group.declare import FLAGS, options
 
     signature = inspect.signature(command, eval_str=True)
@@ -178,7 +178,7 @@ def join_group(
 
 
 def _column(charter: Any, feature: int) -> str:
-    """A feature, with the levels of a text."""
+    """Return the name of a feature, with its levels if it holds text."""
     name, columns = str(charter.features[feature]), charter.columns
     if columns is None or columns.kinds[feature] == "number":
         return name
@@ -195,7 +195,7 @@ def edge_members(
     weight: Annotated[float, typer.Option(help="0 for no edge.")] = 1.0,
     as_json: AsJson = False,
 ) -> None:
-    """Edge two members, in the next version of the list of members."""
+    """Connect two members by an edge, in the next version of the list of members."""
     from ..peers.group.groups import edge
 
     roster = edge(folder, one, other, weight)
@@ -323,7 +323,7 @@ def amend_charter(
 
 
 def _propose(folder: Path) -> str:
-    """What is to be done with an amended charter."""
+    """Return the next steps after amending a charter."""
     return (
         f"Bring it to any one peer: coterie peer update FOLDER {folder / 'announcements'}\n"
         "Each member that wants it runs: coterie peer accept FOLDER"
@@ -441,16 +441,16 @@ def accept_administration(
     show({"run": roster.run, "version": roster.version}, text, as_json)
 
 
-# -- small parts ------------------------------------------------------------------------------------------------------
+# -- helpers ----------------------------------------------------------------------------------------------------------
 
 
 def _given(**options: Any) -> dict[str, Any]:
-    """Those options that were given: the others have their defaults where they belong."""
+    """Return the options that were given; other options have their defaults in the called function."""
     return {name: value for name, value in options.items() if value is not None}
 
 
 def edges_of(given: list[str] | None) -> dict[str, float]:
-    """Weights by name, of what was given as NAME or NAME:WEIGHT."""
+    """Return weights by name from options NAME or NAME:WEIGHT."""
     edges = {}
     for one in given or ():
         name, _, weight = one.partition(":")

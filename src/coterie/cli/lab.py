@@ -22,11 +22,11 @@ from .peers import app
 if TYPE_CHECKING:
     from ..peers.lab import Lab
 
-#: More peers than this are too many for one machine.
+#: Maximum number of peers in a lab on one machine.
 MAX_PEERS = 500
-#: Wakes in a second that a processor can do, with ten edges or so.
+#: Wakes per second that a processor can do, with about ten edges for each peer.
 WAKES = 50.0
-#: Seconds between two lines where there is no terminal.
+#: Seconds between two lines of progress without a terminal.
 LINE = 10.0
 ACTIONS = ("kill", "start", "pause", "resume", "partition", "heal", "status", "stop")
 
@@ -50,7 +50,7 @@ def lab_command(
     edges: Annotated[
         Path | None, typer.Option(help="With --data: a table of edges with columns agent, peer, weight.")
     ] = None,
-    neighbours: Annotated[int, typer.Option(help="Nearest peers that a peer is tied to.", min=1)] = 10,
+    neighbours: Annotated[int, typer.Option(help="Number of nearest peers that each peer has edges to.", min=1)] = 10,
     method: Annotated[str, typer.Option(help="cd, propagation, admm, djam or boosting.")] = "cd",
     coupling: Annotated[
         float | None, typer.Option(help="The more, the more alike are the models of neighbours. Default: mu = 3.")
@@ -88,7 +88,7 @@ def lab_command(
     if data is None and (agent is not None or target is not None or edges is not None):
         raise ParameterError("--agent, --target and --edges go with --data")
     if data is not None and (agent is None or target is None):
-        raise ParameterError("--data needs --agent and --target, the columns that say whose row it is, and what")
+        raise ParameterError("--data needs --agent and --target: the columns of each row's agent and label")
     from ..core.methods import METHODS
     from ..peers.lab import Lab, charter_fields, from_table, synthetic
     from ..peers.lab.processes import check_folder
@@ -115,7 +115,7 @@ def lab_command(
 def _run(
     lab: Lab, seconds: float, tolerance: float, faults: int | None, stop: threading.Event, quiet: bool
 ) -> dict[str, Any]:
-    """From nothing to the last report."""
+    """Start the lab, watch it, and return the last report."""
     from ..peers.lab import Faults, watch
 
     began = time.monotonic()
@@ -149,7 +149,7 @@ def _count(action: str | None, data: Path | None) -> int | None:
 
 
 def _act(action: str, who: Sequence[str], folder: Path, as_json: bool) -> None:
-    """One of the actions, on a lab that another process runs."""
+    """Apply one of the actions to a lab that another process runs."""
     from ..peers.lab import processes
     from ..peers.node.process import running
 
@@ -191,9 +191,9 @@ def _act(action: str, who: Sequence[str], folder: Path, as_json: bool) -> None:
 
 
 def _numbers(action: str, who: Sequence[str], n: int) -> list[int]:
-    """Peers from what was typed: 3, p3, 0-4, 1,5-7."""
+    """Parse numbers of peers: 3, p3, 0-4, 1,5-7."""
     if not who:
-        raise ParameterError(f"{action} whom? Give numbers of peers, such as 3 or 0-4")
+        raise ParameterError(f"{action} needs numbers of peers, such as 3 or 0-4")
     found: set[int] = set()
     for part in (part for text in who for part in text.split(",")):
         first, dash, last = part.partition("-")
@@ -212,7 +212,7 @@ def _numbers(action: str, who: Sequence[str], n: int) -> list[int]:
 
 
 def table_of(report: dict[str, Any], limit: float | None = None) -> Table:
-    """What was seen, to be shown; while it goes on, with the time that it may take."""
+    """Return a report as a table, with the time limit while the lab runs."""
     peers = report["peers"]
     private = "epsilon" in report
     states = [row["state"] for row in peers]
@@ -249,7 +249,7 @@ def table_of(report: dict[str, Any], limit: float | None = None) -> Table:
 
 @contextlib.contextmanager
 def _shown(quiet: bool, limit: float) -> Iterator[Callable[[dict[str, Any]], None]]:
-    """Show reports on standard error: a table that changes, or a line now and then where there is no terminal."""
+    """Show reports on standard error: as a live table, or as occasional lines without a terminal."""
     if quiet:
         yield lambda report: None
     elif talk.is_terminal:

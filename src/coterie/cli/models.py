@@ -1,4 +1,4 @@
-"""``coterie fit``, ``predict`` and ``inspect``: models of a table, from the table to the report."""
+"""``coterie fit``, ``predict`` and ``inspect``: models of a table, their predictions, and their report."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ from .console import AsJson, Seed, bar, check_writable, show, talk, waiting, war
 
 
 class Task(StrEnum):
-    """What the target is."""
+    """Kind of the target."""
 
     auto = "auto"
     classification = "classification"
     regression = "regression"
 
 
-#: Methods of a front-door estimator beside pooling.
+#: Methods of the main estimators other than pooling.
 OVER_GRAPH = [*(name for name, rule in METHODS.items() if rule.minimises and not rule.on_balls), *BASELINES]
-#: Which estimator a task needs, without boosting and with it.
+#: The estimator for a task, without boosting and with it.
 ESTIMATORS: dict[tuple[Task, bool], Any] = {
     (Task.classification, False): CollaborativeClassifier,
     (Task.classification, True): BoostedClassifier,
@@ -55,7 +55,7 @@ ESTIMATORS: dict[tuple[Task, bool], Any] = {
 }
 
 
-#: What the estimators of a task can be told, and what they do otherwise.
+#: Parameters of the estimators with their defaults, without boosting and with it.
 SETTINGS: dict[str, Any] = {
     "": signatures.signature(CollaborativeRegressor.__init__).parameters,
     "with boosting ": signatures.signature(BoostedRegressor.__init__).parameters,
@@ -63,7 +63,7 @@ SETTINGS: dict[str, Any] = {
 
 
 def _option(text: str, parameter: str, *names: str, **more: Any) -> Any:
-    """An option that is left to the estimators if it is not given: they say what its default is."""
+    """Return an option that the estimators have a default for."""
     found = {way: known[parameter].default for way, known in SETTINGS.items() if parameter in known}
     if len(set(found.values())) == 1:
         found = {"": next(iter(found.values()))}
@@ -135,7 +135,7 @@ def fit(
         raise ParameterError(f"--agent and --target are both {agent!r}: they must be two columns")
     check_writable(output)
     frame = _read(data, agent, target)
-    features, [ids, y] = split_frame(frame, agent, target)  # both are looked for among all columns
+    features, [ids, y] = split_frame(frame, agent, target)  # both must be among the columns
     kind = _task_of(y, target, as_json) if task == Task.auto else task
     if kind == Task.regression and not pd.api.types.is_numeric_dtype(y):
         raise DataError(f"column {target!r} holds text: it cannot be the target of a regression")
@@ -155,7 +155,7 @@ def fit(
             rows = {"X": features, "y": y, "agents": ids}
             found = _tried(estimator, settings, rows, tune, held_out(ids, holdout, seed), seed, as_json)
         with bar("learning one model for each agent", as_json, known=False) as progress:
-            # By their names, which the model keeps.
+            # Columns are passed by name, since the model stores the names.
             model = estimator(**settings).fit(frame, target, agents=agent, progress=progress)
     with writing("the model", output):
         save(model, output)
@@ -164,7 +164,7 @@ def fit(
 
 
 def _read(data: str, agent: str, target: str) -> pd.DataFrame:
-    """A file, or all files of a directory, a glob or a URL, as one table."""
+    """Read a file, or all files of a directory, a glob or a URL, as one table."""
     if Path(data).is_file() or not (Path(data).is_dir() or has_wildcard(data) or is_url(data)):
         return read_table(data, ids=[agent])
     X, y, _, _ = collected(data, target, agent)
@@ -172,7 +172,7 @@ def _read(data: str, agent: str, target: str) -> pd.DataFrame:
 
 
 def _settings(estimator: Any, ctx: typer.Context) -> dict[str, Any]:
-    """The options that were given, by the names of the estimator's parameters; others are as it has them."""
+    """Return the given options by the names of the estimator's parameters; other parameters keep their defaults."""
     asked = {}
     for option in ctx.command.params:
         name, value = str(option.name), ctx.params[str(option.name)]
@@ -186,7 +186,7 @@ def _settings(estimator: Any, ctx: typer.Context) -> dict[str, Any]:
 def _tried(
     estimator: Any, settings: dict[str, Any], rows: dict[str, Any], tune: bool, test: np.ndarray, seed: int, quiet: bool
 ) -> dict[str, Any]:
-    """What is tried on a part of the rows: settings by cross-validation, which are changed here, and the gain."""
+    """Tune settings, which are changed in place, by cross-validation, and measure the gain on held-out rows."""
     everyone, found = agent_codes(rows["agents"])[1], {}
     train, unseen = ({name: part[some] for name, part in rows.items()} for some in (~test, test))
     if tune:
@@ -210,7 +210,7 @@ def _show_fit(result: dict[str, Any], output: Path, as_json: bool) -> None:
 
 
 def _told(model: Any) -> dict[str, Any]:
-    """What a fit has to say of itself."""
+    """Return facts about a fitted model."""
     told: dict[str, Any] = {} if model.graph_ is None else {"edges": model.graph_.n_edges}
     if model._models.runs:
         run, n = model._models.runs[0], len(model.agents_)
@@ -223,7 +223,7 @@ def _told(model: Any) -> dict[str, Any]:
 
 
 def _task_of(y: Any, target: str, quiet: bool) -> Task:
-    """Classification for text, booleans and at most 20 whole numbers; regression for other numbers."""
+    """Return classification for text, booleans and at most 20 whole numbers, and regression for other numbers."""
     kind = Task.classification
     if pd.api.types.is_numeric_dtype(y) and not pd.api.types.is_bool_dtype(y):
         values = y.dropna().unique()
@@ -236,7 +236,7 @@ def _task_of(y: Any, target: str, quiet: bool) -> Task:
 
 
 def held_out(ids: Any, share: float, seed: int) -> np.ndarray:
-    """Which rows are kept to measure the gain. An agent keeps at least one row to learn from."""
+    """Return a mask of rows that are held out to measure the gain. Every agent keeps at least one row to learn from."""
     owner = agent_codes(ids)[0]
     place = places(owner, np.random.default_rng(seed).permutation(len(ids)))
     test = np.asarray(place < np.floor(share * np.bincount(owner)[owner]))
@@ -248,7 +248,7 @@ def held_out(ids: Any, share: float, seed: int) -> np.ndarray:
 def _measure_gain(
     estimator: Any, settings: dict[str, Any], train: dict[str, Any], unseen: dict[str, Any], quiet: bool
 ) -> dict[str, float]:
-    """Scores on held-out rows: alone, with one model for all, and together."""
+    """Return scores on held-out rows: alone, with one model for all, and together."""
     pools = settings["method"] == "pooling"
     if pools:
         with bar("measuring the gain", quiet, known=False) as progress:
@@ -256,7 +256,7 @@ def _measure_gain(
         scores = {name: found["score"] for name, found in compared(model, *unseen.values()).items()}
     else:
         scores = {}
-        # Nobody talks to anybody, and nothing else was asked for.
+        # Agents alone need no graph; the loss and the design of the together model do not apply.
         others = {key: value for key, value in settings.items() if key not in ("design", "loss")}
         others["graph"] = graphs.empty(len(settings["members"]))
         ways = {"alone": others | {"method": "local"}, "one model": others | {"method": "global"}, "together": settings}
@@ -306,26 +306,26 @@ def predict(
             raise DataError(f"cannot write predictions to {output}: it is a folder")
     fitted = load(model)
     if interval is not None and not hasattr(fitted, "predict_interval"):
-        raise ParameterError("--interval: only models of numbers have intervals")
+        raise ParameterError("--interval: only regression models have intervals")
     if probabilities and fitted._kind != "classifier":
-        raise ParameterError("--probabilities: only models of classes have probabilities")
+        raise ParameterError("--probabilities: only classifiers have probabilities")
     frame, rows, ids, _ = _rows_for(fitted, data, agent)
     names = ["prediction", *(() if interval is None else ("low", "high"))]
     names += [f"probability of {name}" for name in fitted.classes_.tolist()] if probabilities else []
     taken = [name for name in names if name in frame.columns]
     if taken and (output is not None or not as_json):
         raise DataError(
-            f"{data} has a column {taken[0]!r}, as predictions would have: rename it, or ask for predictions alone by "
-            "--json without --output"
+            f"{data} has a column {taken[0]!r}, the name of a column of predictions: rename it, or get the predictions "
+            "alone by --json without --output"
         )
     known = set(fitted.agents_)
     strangers = [agent for agent in ids.unique().tolist() if agent not in known]
     with warnings_said():
-        warnings.filterwarnings("ignore", message="none of these agents was met")  # said below
+        warnings.filterwarnings("ignore", message="none of these agents was in the training rows")  # printed below
         predictions = fitted.predict(rows, agents=ids)
     more: dict[str, Any] = {}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # they were said above
+        warnings.simplefilter("ignore", UserWarning)  # printed above
         if interval is not None:
             more["low"], more["high"] = fitted.predict_interval(rows, agents=ids, coverage=interval).T
         if probabilities:
@@ -350,7 +350,7 @@ def predict(
 def _rows_for(
     fitted: Any, data: Path, agent: str | None, target: str | None = None
 ) -> tuple[pd.DataFrame, pd.DataFrame, pd.Series, Any]:
-    """A table, its columns that a model was fitted with, whose rows they are, and their labels if there is a target."""
+    """Return a table, its columns that a model was fitted with, the agents of its rows, and the labels if requested."""
     column = agent or fitted._agent_column
     if column is None:
         raise ParameterError("the model does not know its column of agents: name it with --agent")
@@ -412,7 +412,7 @@ def inspect(
 
 
 def _figures(model: Any, report: Any) -> dict[str, Any]:
-    """What can be drawn of a model: gains, how coefficients shrink, and the column that differs most."""
+    """Return the figures of a model: gains, shrinkage of coefficients, and the column that differs most."""
     found = {} if report.gains is None else {"gains.png": plots.gains(report)}
     if report.features is None or report.outliers is None:
         return found

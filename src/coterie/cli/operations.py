@@ -1,4 +1,4 @@
-"""Commands for whoever looks after a peer: ``check``, ``mute``, ``audit``, ``install``."""
+"""Commands for operating a peer: ``check``, ``mute``, ``audit``, ``install``."""
 
 from __future__ import annotations
 
@@ -60,10 +60,10 @@ def mute_peer(
         show({"muted": muted}, f"muted: {', '.join(muted) or 'nobody'}", as_json)
         return
     if name is None:
-        raise ParameterError("mute whom? Give a neighbour's name, or --list")
+        raise ParameterError("mute needs a neighbour's name, or --list")
     joined = membership(folder)
     muted = change_muted(folder, joined.roster, joined.identity.name, name, undo)
-    if running(folder) is None:  # else the peer itself writes it down, when it has done it
+    if running(folder) is None:  # a running peer writes the event itself when it has muted the neighbour
         AuditLog(folder / FILE)("heard again" if undo else "muted", name=name)
     show({"muted": muted}, f"muted: {', '.join(muted) or 'nobody'}", as_json)
 

@@ -1,4 +1,4 @@
-"""Commands of real peers: ``coterie group``, ``coterie peer``, ``coterie relay``; :mod:`.lab` adds ``coterie lab``."""
+"""Commands of peers: ``coterie group``, ``coterie peer``, ``coterie relay``; :mod:`.lab` adds ``coterie lab``."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from .operations import audit_peer, check_peer, install_peer, mute_peer
 from .status import peer_status
 from .watch import watch
 
-#: Numbers in a peer's rows from which on it is worth the memory to compile its method; fewer if it solves its own
-#: problem at every message.
+#: Count of numbers in a peer's rows above which compiling its method is worth the memory; the second is for methods
+#: that solve a problem at every message.
 MANY, MANY_TO_SOLVE = 200_000, 5_000
-#: Methods that solve a problem of their own whenever they wake or hear something.
+#: Methods that solve a problem of their own at every wake or message.
 HARD = ("admm", "djam", "gossip-pooling", "resilient-pooling")
-#: No work that is ready is longer, in bytes.
+#: Maximum size of a file of prepared rows, in bytes.
 MAX_WORK_BYTES = 1 << 30
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, epilog=EXIT_CODES)
@@ -44,7 +44,7 @@ app.command("watch")(watch)
 
 
 def main() -> None:
-    """Run one of these commands. Only a peer with many rows is worth compiling for."""
+    """Run one of these commands. Compiling is only worthwhile for a peer with many rows."""
     os.environ.setdefault("COTERIE_PLAIN", "1")
     if sys.argv[1:2] == ["lab"]:
         from . import lab  # noqa: F401 - it adds a command
@@ -95,7 +95,7 @@ def init_peer(
         show({"name": name, "run": joined.charter.run}, text, as_json)
         return
     if edge:
-        raise ParameterError("--edge needs --group: edges are the admin's to make (coterie group invite --edge)")
+        raise ParameterError("--edge needs --group: edges are made by the admin (coterie group invite --edge)")
     Identity.make(folder, name, listen)
     write_settings(folder, **settings)
     path = request(folder)
@@ -208,7 +208,7 @@ def run_peer(
         hard = joined.charter.method in HARD and joined.charter.objective != "propagation"
         compiled = len(content) > 8 * (MANY_TO_SOLVE if hard else MANY)
     os.environ["COTERIE_PLAIN"] = "0" if compiled else "1"
-    from ..peers.node.launch import launch  # only now: what it imports is compiled or not
+    from ..peers.node.launch import launch  # imported only now, after COTERIE_PLAIN is set
 
     admin = admin or settings.path(folder, "admin")
     with _perhaps_later():
@@ -217,7 +217,7 @@ def run_peer(
 
 @contextmanager
 def _perhaps_later() -> Iterator[None]:
-    """An error of the disk or the network has an exit code of its own: whoever supervises a peer may try again."""
+    """Exit with NOT_NOW on an error of the disk or the network: a supervisor of the peer may try again."""
     try:
         yield
     except (CoterieError, OSError) as error:

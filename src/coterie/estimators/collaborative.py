@@ -262,7 +262,7 @@ class _Collaborative(FittedEstimator, Estimator):
             raise MismatchError(f'method={self.method!r} cannot take more rows; method="pooling" can')
         if self.graph_ is not None:
             raise MismatchError(
-                'deviations are smoothed over a graph, where new rows also change neighbours: call "fit" with all rows'
+                "deviations are smoothed over a graph, where new rows also change neighbours: call fit with all rows"
             )
         X, y, agents = self._labelled(X, y, agents)
         X, ids, _ = split_ids(X, agents, self._agent_column)
