@@ -31,7 +31,7 @@ from .problem.baselines import Baseline, resolve_method
 
 #: Columns that a comparison adds to those of a trace.
 SCORES = ("accuracy", "rmse", "worst_tenth", "gain")
-MORE = ("method", "seed", "point", "gap", "certificate", *SCORES, "value of the problem")
+RESERVED_COLUMNS = ("method", "seed", "point", "gap", "certificate", *SCORES, "value of the problem")
 
 
 @dataclass(frozen=True, repr=False)
@@ -184,7 +184,7 @@ def compare(
         check_importable(*((method, posed.loss) for method, posed in entrants.values()))
     evaluator = None if test is None else Evaluator(problem, test)
     observers = {} if evaluator is None else dict(evaluator.observers())
-    observers |= observers_of(observe, COLUMNS + MORE)
+    observers |= observers_of(observe, COLUMNS + RESERVED_COLUMNS)
     observers["value of the problem"] = problem.value  # a method may run on a problem of its own
     optimum = {}
     if problem.has_optimum:
@@ -337,7 +337,7 @@ def fitting() -> pd.DataFrame:
 def _axis(**units: Any) -> tuple[str, int]:
     given = {name: amount for name, amount in units.items() if amount is not None}
     if len(given) != 1:
-        raise ParameterError("the cost is missing: give exactly one of wakes=..., vectors=... or bytes=...")
+        raise ParameterError("give exactly one of wakes=..., vectors=... or bytes=..., the cost of each run")
     [(unit, amount)] = given.items()
     return unit, integer(unit, amount)
 

@@ -28,10 +28,22 @@ from .errors import DataError, MismatchError, ParameterError
 from .problem import Problem
 
 #: Quantities for which less is better, by their names in traces, comparisons and studies.
-LOWER = {"value", "gap", "rmse", "wakes", "time", "vectors", "bytes", "messages", "std", "largest_loss", "certificate"}
-LOWER |= {"honest_loss", "disagreement"}
+LOWER_IS_BETTER = {
+    "value",
+    "gap",
+    "rmse",
+    "wakes",
+    "time",
+    "vectors",
+    "bytes",
+    "messages",
+    "std",
+    "largest_loss",
+    "certificate",
+}
+LOWER_IS_BETTER |= {"honest_loss", "disagreement"}
 #: Number of rows that are passed to a model to find its number of outputs.
-PROBES = 3
+PROBE_ROWS = 3
 #: Type of ``score(predicted, labels)`` for the test rows of one agent.
 ScoreOf = Callable[[np.ndarray, np.ndarray], float]
 
@@ -275,7 +287,7 @@ class Evaluator:
         if test.y is None or (isinstance(problem, Problem) and self._model is None and problem.loss.unlabelled):
             raise MismatchError("test rows need labels, and a loss that predicts them")
         self.name = self._named(self.score)
-        more = self.name not in LOWER
+        more = self.name not in LOWER_IS_BETTER
         if self.higher is not None and not callable(self.score) and self.higher != more:
             raise ParameterError(f"higher={self.higher} is only for a function as score: leave it out for {self.name}")
         self.higher = more if self.higher is None else bool(self.higher)
@@ -319,7 +331,7 @@ class Evaluator:
         if getattr(self._model, "classes", 0) > 1:
             return True
         X, m = self.test.X, self.test.n_rows
-        some = X[np.arange(PROBES) % m] if m else np.zeros((PROBES, self.test.p))
+        some = X[np.arange(PROBE_ROWS) % m] if m else np.zeros((PROBE_ROWS, self.test.p))
         return _flat(self._model.predict(self._model.initial(), some)).ndim == 2
 
     @property

@@ -136,7 +136,9 @@ def test_a_model_of_a_cluster_is_like_one_from_a_file(there, tmp_path):
     np.testing.assert_allclose(again.coef_, whole.coef_, rtol=1e-9, atol=1e-9)
     report = model.report()
     assert report.gains is None
-    assert "nor has one from a cluster; to measure them, give the rows of the fit" in " ".join(str(report).split())
+    assert "fitted on a cluster, has no rows; to measure gains, give the rows of the fit" in " ".join(
+        str(report).split()
+    )
 
 
 @pytest.mark.slow

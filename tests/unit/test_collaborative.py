@@ -313,7 +313,11 @@ def test_bad_classes_are_refused():
         (ct.CollaborativeRegressor(design="curvy"), ParameterError, "design = 'curvy': expected 'auto', 'linear'"),
         (ct.CollaborativeRegressor(deviations="low rank"), ParameterError, "deviations = 'low rank': expected 'auto'"),
         (ct.CollaborativeRegressor(loss="hinge"), ParameterError, "loss='hinge'.*regressor.*takes auto, squared"),
-        (ct.CollaborativeClassifier(loss="squared"), ParameterError, "loss='squared'.*classifier.*takes auto, logistic"),
+        (
+            ct.CollaborativeClassifier(loss="squared"),
+            ParameterError,
+            "loss='squared'.*classifier.*takes auto, logistic",
+        ),
         (ct.CollaborativeRegressor(missing="drop"), ParameterError, "missing = 'drop': expected"),
         (ct.CollaborativeRegressor(method="sgd"), ParameterError, "unknown method 'sgd'"),
         (ct.CollaborativeRegressor(method="cd", design="additive"), MismatchError, 'design="additive" needs'),

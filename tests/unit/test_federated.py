@@ -123,7 +123,7 @@ def test_words_are_counted_as_scikit_learn_counts_them(tmp_path):
         ([[1.0]], [[0, 1]], r"labels such as \[0\.0, 1\.0\], expected one number"),
         (["two", "four"], ["a", "b"], "found 'four', expected texts of 3 characters, and one character"),
         (["two", "six"], ["a", "bc"], "found 'bc', expected texts of 3 characters, and one character"),
-        ([["id", "rare words"]], [1], "no word is in ten texts"),
+        ([["id", "rare words"]], [1], "no word occurs in ten texts"),
         ([["id", "text"]], ["good"], "labels such as 'good', expected numbers"),
         ([], [], "have no rows"),
     ],

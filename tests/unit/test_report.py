@@ -21,7 +21,7 @@ from coterie.estimators import gains as measuring
 from coterie.estimators.report import features, outliers
 from coterie.estimators.tuning import folds as deal
 from coterie.pooling.designs import Linear
-from coterie.pooling.population import FLAT
+from coterie.pooling.population import INTERCEPT_PRECISION
 from coterie.pooling.rows import Grouped
 
 
@@ -66,7 +66,7 @@ def test_covariances_are_blocks_of_the_inverse_of_the_joint_hessian(loss, deviat
     P = model.population
     inverse = np.linalg.inv(P.V if P.V.ndim == 2 else np.diag(P.V))
     A, H = model.design.columns(model.grouped.X), np.zeros(((n + 1) * q, (n + 1) * q))
-    H[:q, :q] = n * inverse + np.diag([P.r, P.r, FLAT])
+    H[:q, :q] = n * inverse + np.diag([P.r, P.r, INTERCEPT_PRECISION])
     for i in range(n):
         rows, own = A[model.grouped.codes == i], slice(q * (i + 1), q * (i + 2))
         H[own, own] = inverse + (rows.T * P.family.curvature(rows @ (P.w + model.D[i]), P.s2)) @ rows
@@ -196,7 +196,7 @@ def test_gains_take_weights_a_sample_and_say_what_they_leave_out(monkeypatch):
         error[test] = again.predict(X[test], lonely[test]) - y[test]
     mean = (np.bincount(lonely, error**2) / np.bincount(lonely))[:15]
     np.testing.assert_allclose(report.gains["together"][:15], np.sqrt(mean), rtol=1e-6)
-    monkeypatch.setattr(measuring, "AGENTS", 12)
+    monkeypatch.setattr(measuring, "MAX_SAMPLE_AGENTS", 12)
     report = model.report(folds=2)
     assert len(report.gains) == 12
     assert any("a sample of 12 of 16 agents" in note for note in report.notes)
@@ -213,7 +213,7 @@ def test_a_model_without_rows_tells_the_rest_and_takes_rows(fitted, reported):
     pd.testing.assert_frame_equal(bare.report(X=X, y=y, agents=codes).gains, reported.gains, check_exact=False)
     with pytest.raises(ParameterError, match="X and y together"):
         bare.report(X=X)
-    with pytest.raises(DataError, match="never met"):
+    with pytest.raises(DataError, match="was not in the training rows"):
         bare.report(X=X, y=y, agents=codes + 1)
     with pytest.raises(ParameterError, match="no rows"):
         ct.plots.shrinkage(bare)

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 #: Maximum number of peers in a lab on one machine.
 MAX_PEERS = 500
 #: Wakes per second that a processor can do, with about ten edges for each peer.
-WAKES = 50.0
+WAKES_PER_SECOND = 50.0
 #: Seconds between two lines of progress without a terminal.
-LINE = 10.0
+SECONDS_PER_LINE = 10.0
 ACTIONS = ("kill", "start", "pause", "resume", "partition", "heal", "status", "stop")
 
 
@@ -105,7 +105,7 @@ def lab_command(
             task = from_table(data, agent or "", target or "", n, edges, neighbours)
         else:
             task = synthetic(n or 0, features, seed, neighbours)
-        rate = min(RATE, WAKES * (os.cpu_count() or 1) / len(task.frames)) if rate is None else rate
+        rate = min(RATE, WAKES_PER_SECOND * (os.cpu_count() or 1) / len(task.frames)) if rate is None else rate
         classes = task.fields["labels"] is not None
         fields = charter_fields(method, classes=classes, coupling=coupling, rate=rate, learn=learn, epsilon=epsilon)
         report = _run(Lab(folder, task, **fields), seconds, tolerance, seed if faults else None, stop, as_json)
@@ -258,10 +258,10 @@ def _shown(quiet: bool, limit: float) -> Iterator[Callable[[dict[str, Any]], Non
         with Live(console=talk, auto_refresh=False, transient=True) as live:
             yield lambda report: live.update(table_of(report, limit), refresh=True)
     else:
-        last = [-LINE]
+        last = [-SECONDS_PER_LINE]
 
         def line(report: dict[str, Any]) -> None:
-            if report["seconds"] >= last[0] + LINE:
+            if report["seconds"] >= last[0] + SECONDS_PER_LINE:
                 last[0] = report["seconds"]
                 talk.print(str(table_of(report, limit).title), soft_wrap=True)
 

@@ -22,9 +22,9 @@ from .watch import watch
 
 #: Count of numbers in a peer's rows above which compiling its method is worth the memory; the second is for methods
 #: that solve a problem at every message.
-MANY, MANY_TO_SOLVE = 200_000, 5_000
+MIN_COMPILED_NUMBERS, MIN_COMPILED_NUMBERS_SOLVING = 200_000, 5_000
 #: Methods that solve a problem of their own at every wake or message.
-HARD = ("admm", "djam", "gossip-pooling", "resilient-pooling")
+SOLVING_METHODS = ("admm", "djam", "gossip-pooling", "resilient-pooling")
 #: Maximum size of a file of prepared rows, in bytes.
 MAX_WORK_BYTES = 1 << 30
 
@@ -205,8 +205,8 @@ def run_peer(
     if settings.nice:
         os.nice(settings.nice)
     if compiled is None:
-        hard = joined.charter.method in HARD and joined.charter.objective != "propagation"
-        compiled = len(content) > 8 * (MANY_TO_SOLVE if hard else MANY)
+        hard = joined.charter.method in SOLVING_METHODS and joined.charter.objective != "propagation"
+        compiled = len(content) > 8 * (MIN_COMPILED_NUMBERS_SOLVING if hard else MIN_COMPILED_NUMBERS)
     os.environ["COTERIE_PLAIN"] = "0" if compiled else "1"
     from ..peers.node.launch import launch  # imported only now, after COTERIE_PLAIN is set
 

@@ -27,7 +27,7 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 #: Maximum number of distinct labels that are treated as classes.
-MANY = 1000
+MAX_CLASSES = 1000
 
 
 @dataclass(frozen=True, init=False, repr=False, eq=False)
@@ -558,8 +558,8 @@ def flip_labels(data: AgentData, agents: Iterable[Hashable], among: Any = None) 
     if data.y is None:
         raise DataError("the data has no labels to flip")
     labels = np.unique(data.y if among is None else np.asarray(among, float))
-    if labels.size > MANY:
-        raise DataError(f"{labels.size} different labels are no classes: flip_labels takes at most {MANY}")
+    if labels.size > MAX_CLASSES:
+        raise DataError(f"{labels.size} different labels are no classes: flip_labels takes at most {MAX_CLASSES}")
     ids = list(agents)
     numbers = data.numbers(ids)
     if np.any(numbers < 0):

@@ -16,7 +16,7 @@ from ..errors import DataError, ParameterError
 from .gaps import refuse_gaps, statistics
 from .levels import Levels, choose_levels, level_text, number_of
 from .raw import FIRST_BLOCK, Names, RawTable, blocks, label_of, plain_name, read, sparse_means
-from .summaries import Numbers, Part, Texts, summarise
+from .summaries import EncodedPart, Numbers, Texts, summarise
 
 __all__ = ["Columns"]
 
@@ -52,7 +52,7 @@ class Columns:
     missing: str  # handling of missing values: "fill", or "error"; "refuse" for estimators that cannot fill them
     kinds: tuple[str, ...]  # of each input column: "number", "text", "category"; "empty" if all values are missing
     means: tuple[float | None, ...]  # of each input column of numbers
-    parts: tuple[Part, ...]
+    parts: tuple[EncodedPart, ...]
 
     @classmethod
     def learn(
@@ -229,7 +229,7 @@ def decide(
     names: Names,
     found: Sequence[Numbers | Texts],
     missing: str,
-    copies_of: Callable[[Sequence[int], Sequence[Part], Sequence[float | None]], dict[int, int]],
+    copies_of: Callable[[Sequence[int], Sequence[EncodedPart], Sequence[float | None]], dict[int, int]],
     drop: bool = True,
 ) -> Columns:
     """Decide how to encode the columns of a table, from a summary of each.
@@ -240,7 +240,7 @@ def decide(
     kinds: list[str] = []
     means: list[float | None] = []
     notes: list[tuple[int, str]] = []
-    encoded: list[tuple[int, Part]] = []
+    encoded: list[tuple[int, EncodedPart]] = []
     for j, column in enumerate(found):
         rows, gaps = column.rows, column.gaps
         if isinstance(column, Numbers):
@@ -281,7 +281,7 @@ def decide(
     )
 
 
-def titles_of(source: Sequence[int], parts: Sequence[Part], names: Names) -> list[str]:
+def titles_of(source: Sequence[int], parts: Sequence[EncodedPart], names: Names) -> list[str]:
     """Return the names of encoded columns, all of them distinct."""
     # An input column may itself be called "age missing": names of the input have priority.
     taken = set(names or ())
@@ -325,7 +325,7 @@ def copy_notes(
     notes: list[tuple[int, str]],
     copies: Mapping[int, int],
     source: Sequence[int],
-    parts: Sequence[Part],
+    parts: Sequence[EncodedPart],
     titles: Sequence[str],
     names: Names,
 ) -> list[tuple[int, str]]:
@@ -359,7 +359,7 @@ def plain(means: Sequence[float], missing: str, names: Names = None) -> Columns:
 
 
 def _copies(
-    table: RawTable, source: Sequence[int], parts: Sequence[Part], means: Sequence[float | None]
+    table: RawTable, source: Sequence[int], parts: Sequence[EncodedPart], means: Sequence[float | None]
 ) -> dict[int, int]:
     """Return, for each encoded column that equals an earlier one, this earlier column."""
     # Columns are grouped by the bytes of one block of rows after the other; columns that differ from all others are
@@ -387,7 +387,7 @@ def _copies(
 def _encode(
     table: RawTable,
     source: Sequence[int],
-    parts: Sequence[Part],
+    parts: Sequence[EncodedPart],
     means: Sequence[float | None],
     only: slice | None = None,
 ) -> NDArray[Any]:

@@ -24,7 +24,7 @@ _CLASSES = (
 
 
 #: Numbers in one part of the rows that are copied, converted or checked at a time, which bounds additional memory.
-PART = 1 << 20
+NUMBERS_PER_PART = 1 << 20
 
 
 def as_features(X: Any, dtype: Any = None) -> tuple[Any, tuple[str, ...] | None]:
@@ -98,7 +98,7 @@ def nonfinite(X: Any) -> tuple[Integers, Integers]:
 
 def parts_of(rows: int, p: int = 1) -> Iterator[slice]:
     """Generate slices of rows of p numbers each, in order."""
-    step = max(1, PART // max(1, p))
+    step = max(1, NUMBERS_PER_PART // max(1, p))
     return (slice(first, min(first + step, rows)) for first in range(0, rows, step))
 
 

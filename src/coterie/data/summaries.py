@@ -17,7 +17,7 @@ from .levels import Levels
 from .raw import RawTable, blocks
 
 #: Content of an encoded column: ("value", None), ("level", its text) or ("missing", None).
-Part = tuple[str, str | None]
+EncodedPart = tuple[str, str | None]
 #: Fingerprint of a column: two sums modulo 2^64.
 Print = tuple[int, int]
 
@@ -109,7 +109,7 @@ def copies_by_prints(
     found: Sequence[Numbers | Texts],
     single: bool,
     source: Sequence[int],
-    parts: Sequence[Part],
+    parts: Sequence[EncodedPart],
     means: Sequence[float | None],
 ) -> dict[int, int]:
     """Return, for each encoded column that equals an earlier one, this earlier column; `single` means float32."""

@@ -19,7 +19,7 @@ from .sources import Arrays
 
 __all__ = ["leaf"]
 
-Rows = list[tuple[str, Any, Any]]
+UserRows = list[tuple[str, Any, Any]]
 
 
 def leaf(files: Originals) -> Arrays:
@@ -31,7 +31,7 @@ def leaf(files: Originals) -> Arrays:
     words.
     """
     users: list[str] = []
-    rows: Rows = []
+    rows: UserRows = []
     sizes: list[int] = []
     for part in ("train", "test"):
         found = _users(files, part)
@@ -81,7 +81,7 @@ def _compact(values: list[Any], dtype: type) -> Any:
         return array.astype(dtype) if len(values) and array.dtype.kind in "biuf" else values
 
 
-def _encoding(rows: Rows) -> Callable[[Rows, int], Arrays]:
+def _encoding(rows: UserRows) -> Callable[[UserRows, int], Arrays]:
     """Return the function that encodes rows like the first one."""
     x, y = next((x[0], y[0]) for _, x, y in rows if len(y))
     if isinstance(x, str) and isinstance(y, str):
@@ -91,7 +91,7 @@ def _encoding(rows: Rows) -> Callable[[Rows, int], Arrays]:
     return _numbers
 
 
-def _numbers(rows: Rows, _: int) -> Arrays:
+def _numbers(rows: UserRows, _: int) -> Arrays:
     for user, x, y in rows:
         if len(y) and not (isinstance(x, np.ndarray) and isinstance(y, np.ndarray)):
             raise DataError(
@@ -103,7 +103,7 @@ def _numbers(rows: Rows, _: int) -> Arrays:
     return stacked((f"user {user!r}", x, y) for user, x, y in rows if len(y))
 
 
-def _messages(rows: Rows, train: int) -> Arrays:
+def _messages(rows: UserRows, train: int) -> Arrays:
     texts = [text for _, x, _ in rows for text in x]
     labels = [label for _, _, y in rows for label in y]
     length = len(texts[0])
@@ -132,7 +132,7 @@ def _code_points(texts: Sequence[str]) -> np.ndarray:
     return np.frombuffer("".join(texts).encode("utf-32-le", errors="surrogatepass"), dtype="<u4")
 
 
-def _texts(rows: Rows, _: int) -> Arrays:
+def _texts(rows: UserRows, _: int) -> Arrays:
     for user, x, y in rows:
         if not all(isinstance(row, list) and row and isinstance(row[-1], str) for row in x):
             raise DataError(f"user {user!r} has rows that do not end with a text, unlike other users")

@@ -23,7 +23,7 @@ from .sources import Arrays
 __all__ = ["Originals", "bag_of_words", "stacked"]
 
 #: Minimum number of reviews in which a word must occur to be a feature.
-LEAST_REVIEWS = 10
+MIN_WORD_REVIEWS = 10
 
 
 class Originals:
@@ -116,10 +116,10 @@ def stacked(parts: Iterable[tuple[str, np.ndarray, np.ndarray]]) -> Arrays:
 
 
 def bag_of_words(reviews: Iterable[Counter[str]]) -> Arrays:
-    """Return counts (at most 255) of the words in at least ``LEAST_REVIEWS`` reviews, as CSR with sorted words."""
+    """Return counts (at most 255) of the words in at least ``MIN_WORD_REVIEWS`` reviews, as CSR with sorted words."""
     reviews = list(reviews)
     met = Counter(word for words in reviews for word in words)
-    kept = sorted(word for word, times in met.items() if times >= LEAST_REVIEWS)
+    kept = sorted(word for word, times in met.items() if times >= MIN_WORD_REVIEWS)
     column = {word: k for k, word in enumerate(kept)}
     rows = [sorted((column[word], count) for word, count in words.items() if word in column) for words in reviews]
     entries = np.array([entry for row in rows for entry in row], dtype=np.int64).reshape(-1, 2)

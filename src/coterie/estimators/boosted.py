@@ -29,7 +29,7 @@ from ..problem.baselines import Baseline, resolve_method
 from ..problem.coupling import mu_of
 from .intercepts import calibrated, fold_numbers, random_intercepts, some_rows, without_levels
 from .models import Linear, Votes
-from .over_graph import ROUND, Settled, check_settings, graph_of, run_together
+from .over_graph import WAKES_PER_CHECK, Settled, check_settings, graph_of, run_together
 from .per_agent import PerAgent, PerAgentClassifier, PerAgentRegressor, with_mean
 
 
@@ -222,7 +222,7 @@ class BoostedClassifier(_Boosted, PerAgentClassifier):
                 wakes=self.max_iter * data.n,
                 seed=self.random_state,
                 start=np.zeros((part.n, part.p)),
-                every=ROUND * data.n,
+                every=WAKES_PER_CHECK * data.n,
                 until=Settled(part, self.tol),
             )
             said = outputs(base, data.X[test], None)

@@ -20,7 +20,7 @@ from ..multitask.sources import Tasks
 from .task_rows import TaskRows, deviations, look, mean_squares
 
 #: Decimals to which keys are rounded, in standard deviations: beyond them, keys depend on the columns' units.
-DIGITS = 9
+KEY_DECIMALS = 9
 
 __all__ = ["by_content"]
 
@@ -117,4 +117,4 @@ def _second(
 
 
 def _rounded(keys: np.ndarray) -> np.ndarray:
-    return np.round(keys, DIGITS) + 0.0  # no negative zeros
+    return np.round(keys, KEY_DECIMALS) + 0.0  # no negative zeros

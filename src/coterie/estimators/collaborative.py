@@ -23,7 +23,7 @@ from ..data.table import Table, labels_of, split_target, weights_of
 from ..engines.cluster import Cluster
 from ..errors import DataError, MismatchError, ParameterError
 from ..pooling.designs import DESIGNS, PLAIN
-from ..pooling.families import LARGEST
+from ..pooling.families import MAX_LOG_RATE
 from .by_batches import by_batches
 from .models import FittedModel, Linear, Populations
 from .protocol import Estimator
@@ -33,7 +33,7 @@ DEVIATIONS = ("auto", "full", "diagonal", "scalar")
 #: Names of methods; other methods of the library cannot be used with these estimators.
 METHODS = ("pooling", "cd", "admm", "djam", "propagation", "local", "global", "component", "ridge-to-mean")
 #: Losses of pooling, for a regressor and for a classifier.
-NUMBERS, CLASSES = ("auto", "squared", "student", "poisson"), ("auto", "logistic")
+REGRESSOR_LOSSES, CLASSIFIER_LOSSES = ("auto", "squared", "student", "poisson"), ("auto", "logistic")
 
 
 @dataclass(repr=False, eq=False)
@@ -143,7 +143,7 @@ class _Collaborative(FittedEstimator, Estimator):
                 raise MismatchError(f'method={self.method!r} takes no sample_weight; method="pooling" does')
             over_graph, extra = learn_over_graph(self, table, targets, labels, progress)
             return over_graph, fitted | extra
-        if table.X.shape[1] > pooling.WIDE:
+        if table.X.shape[1] > pooling.MAX_DENSE_COLUMNS:
             self._check_wide()
         settings = self._family(), self.design, self._deviations(), table.weight, progress, self.n_jobs
         with one_thread():  # more threads slow down computations with thousands of small matrices
@@ -185,8 +185,8 @@ class _Collaborative(FittedEstimator, Estimator):
         for name, unfit in asked.items():
             if unfit:
                 raise MismatchError(
-                    f"{name}={getattr(self, name)!r} is for at most {pooling.WIDE} columns; with more, models are "
-                    "linear, deviations diagonal, and there are no edges"
+                    f"{name}={getattr(self, name)!r} is for at most {pooling.MAX_DENSE_COLUMNS} columns; with more, "
+                    "models are linear, deviations diagonal, and there are no edges"
                 )
 
     def _edge(self, parts: Any, members: tuple[Any, ...]) -> Populations:
@@ -366,7 +366,7 @@ class CollaborativeRegressor(_Collaborative):
         "linear" or "additive".
     graph_ : Graph or None
         Edges along which models were smoothed.
-    edges_ : SmoothedEdges
+    edges_ : EdgeSmoothing
         For pooling with a graph: strength of the edges, their gain on held-out rows, and its standard error.
     run_ : Run
         Over a graph: the simulation.
@@ -394,7 +394,7 @@ class CollaborativeRegressor(_Collaborative):
     """
 
     _kind = "regressor"
-    _losses = NUMBERS
+    _losses = REGRESSOR_LOSSES
 
     def _encode(self, y: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
         return self._encode_more(y), {}
@@ -453,7 +453,7 @@ class CollaborativeRegressor(_Collaborative):
         model, mean, variance = self._models.parts[0], means[:, 0], variances[:, 0]
         if model.family.name == "poisson":
             # The mean of exp(z), z ~ N(mean, variance); the variance is bounded, as a vague z has no reliable tail.
-            log = np.minimum(mean + 0.5 * np.minimum(variance, 2.0), LARGEST)
+            log = np.minimum(mean + 0.5 * np.minimum(variance, 2.0), MAX_LOG_RATE)
             rate = np.exp(log)
             return (rate, np.sqrt(rate + rate**2 * np.expm1(np.minimum(variance, 2.0)))) if return_std else rate
         center = mean * model.scale + model.center
@@ -608,7 +608,7 @@ class CollaborativeClassifier(_Collaborative):
     """
 
     _kind = "classifier"
-    _losses = CLASSES
+    _losses = CLASSIFIER_LOSSES
     _routed = Estimator._routed | {"predict_proba": ("agents",), "decision_function": ("agents",)}
     classes_: np.ndarray
 

@@ -17,10 +17,10 @@ from .._laplace import expit, moderated
 from ..data.table import labels_of
 from ..errors import DataError
 from ..evaluation import gain
-from ..pooling.blocks import Batch, InRows, batches, one_plus, padded, times
+from ..pooling.blocks import AgentBatch, InRows, batches, one_plus, padded, times
 from ..pooling.designs import PLAIN, Design
 from ..pooling.designs import Linear as Lines
-from ..pooling.families import FAMILIES, LARGEST
+from ..pooling.families import FAMILIES, MAX_LOG_RATE
 from ..pooling.population import Population
 from ..pooling.posterior import posterior
 from ..pooling.rows import Grouped, dense
@@ -28,14 +28,14 @@ from .collaborative import CollaborativeClassifier, CollaborativeRegressor
 from .tuning import folds as deal
 
 #: Maximum numbers of agents and rows in the sample on which gains are measured.
-AGENTS, ROWS = 300, 20_000
+MAX_SAMPLE_AGENTS, MAX_SAMPLE_ROWS = 300, 20_000
 #: Maximum numbers of agents and rows in the sample for boosted and relationship estimators, which take longer.
-SLOW_AGENTS, SLOW_ROWS = 60, 3_000
+MAX_SLOW_SAMPLE_AGENTS, MAX_SLOW_SAMPLE_ROWS = 60, 3_000
 #: Grid of variances of the slopes of a regression alone: in units of the noise for numbers, absolute otherwise.
-STRENGTHS = {"squared": np.logspace(-2.0, 3.0, 11), "logistic": np.logspace(-3.0, 1.5, 10)}
-STRENGTHS["poisson"] = STRENGTHS["logistic"]
+SLOPE_VARIANCES = {"squared": np.logspace(-2.0, 3.0, 11), "logistic": np.logspace(-3.0, 1.5, 10)}
+SLOPE_VARIANCES["poisson"] = SLOPE_VARIANCES["logistic"]
 #: Variance of the intercept of a regression alone: about as strong as half a row of each class, or half a count.
-INTERCEPT = {"logistic": 6.25, "poisson": 25.0}
+INTERCEPT_VARIANCE = {"logistic": 6.25, "poisson": 25.0}
 
 
 def objects(values: Sequence[Any]) -> np.ndarray:
@@ -134,7 +134,9 @@ def compared(model: Any, X: Any, y: Any, agents: Any) -> dict[str, dict[str, flo
 
 def _sampled(model: Any, rows: Grouped, seed: int, notes: list[str]) -> Grouped:
     """Return all rows, or the rows of a sample of agents."""
-    agents, most = (SLOW_AGENTS, SLOW_ROWS) if model._takes_long else (AGENTS, ROWS)
+    agents, most = (
+        (MAX_SLOW_SAMPLE_AGENTS, MAX_SLOW_SAMPLE_ROWS) if model._takes_long else (MAX_SAMPLE_AGENTS, MAX_SAMPLE_ROWS)
+    )
     sizes = np.bincount(rows.codes)
     who = np.flatnonzero(sizes)
     if len(who) <= agents and len(rows.y) <= most:
@@ -182,7 +184,7 @@ def _one_model(model: Any, train: Grouped) -> Any:
     if model._models.inputs.are_columns:
         settings = {"design": model.design, "loss": model.loss} if model._models.parts else {"design": PLAIN}
         kind = CollaborativeClassifier if model._kind == "classifier" else CollaborativeRegressor
-        deviations = "scalar" if train.X.shape[1] <= pooling.WIDE else "auto"
+        deviations = "scalar" if train.X.shape[1] <= pooling.MAX_DENSE_COLUMNS else "auto"
         return kind(deviations=deviations, **settings).fit(train.X, labels, sample_weight=train.weight)
     settings = model.get_params(deep=False)
     changes: dict[str, Any] = {"graph": "learn", "members": None, "confidence": None, "covariance": None}
@@ -285,7 +287,7 @@ def _ridges(train: Grouped, test: Grouped, design: Design, family: str) -> tuple
     """Return ridge regressions of numbers: predictions, evidence (noise integrated out) and models; intercepts are
     free.
     """
-    begin, tested, precision = train.start, test.start, 1.0 / STRENGTHS[family][:, None]
+    begin, tested, precision = train.start, test.start, 1.0 / SLOPE_VARIANCES[family][:, None]
     predicted, evidence = np.zeros((len(precision), len(test.y))), np.zeros((len(precision), len(begin) - 1))
     models, weights = np.zeros((*evidence.shape, design.size)), train.weights
     for i in np.unique(test.codes):
@@ -315,7 +317,7 @@ def _classes_or_counts(
     The intercept has a broad prior, so that an agent with rows of one class, or no counts, still predicts others.
     """
     kind, q, begin, tested = FAMILIES[family], design.size, train.start, test.start
-    grid, n = STRENGTHS[family], len(begin) - 1
+    grid, n = SLOPE_VARIANCES[family], len(begin) - 1
     predicted, evidence, models = (
         np.zeros((len(grid), len(test.y))),
         np.zeros((len(grid), n)),
@@ -325,14 +327,14 @@ def _classes_or_counts(
     for k, width in batches(sizes, q):
         rows, real = padded(begin[k], sizes[k], width)
         X = design.columns(dense(train.X[rows.ravel()])).reshape(*rows.shape, q)
-        batch = Batch(np.arange(len(k)), X, train.y[rows], np.where(real, weights[rows], 0.0))
+        batch = AgentBatch(np.arange(len(k)), X, train.y[rows], np.where(real, weights[rows], 0.0))
         most = int(asked[k].max())
         if not most:
             continue
         to, there = padded(np.minimum(tested[k], len(test.y) - 1), asked[k], most)
         Z = design.columns(dense(test.X[to.ravel()])).reshape(*to.shape, q)
         for g, v in enumerate(grid):
-            V = np.append(np.full(q - 1, v), INTERCEPT[family])
+            V = np.append(np.full(q - 1, v), INTERCEPT_VARIANCE[family])
             prior = Population(kind, np.zeros(q), V, 1.0, 1.0, np.zeros((q, q)), 0.0, np.zeros(q), 0)
             models[g, k] = D = posterior(batch, prior)
             block = batch.block(D, kind, 1.0, V)
@@ -345,7 +347,7 @@ def _classes_or_counts(
                 out = expit(moderated(z, variance))
             else:  # limit predicted counts to about twice the largest count seen
                 largest = 2.0 * np.where(real, batch.y, 0.0).max(axis=1, keepdims=True) + 1.0
-                out = np.minimum(np.exp(np.minimum(z + 0.5 * np.minimum(variance, 2.0), LARGEST)), largest)
+                out = np.minimum(np.exp(np.minimum(z + 0.5 * np.minimum(variance, 2.0), MAX_LOG_RATE)), largest)
             predicted[g, to[there]] = out[there]
     return predicted, evidence, models
 

@@ -20,13 +20,13 @@ from .._folds import dealt, places
 from ..data import AgentData
 
 #: Maximum number of rounds; each is a step of Newton's method and an update of the variances.
-ROUNDS = 200
+MAX_ROUNDS = 200
 #: Number of folds of rows; each fold is predicted by models of the other folds.
 FOLDS = 5
 #: Maximum standard deviation of intercepts, in log-odds or in standard deviations of the labels.
-WIDEST = 3.0
+MAX_INTERCEPT_STD = 3.0
 #: Minimum variance of the noise.
-TINY = 1e-12
+MIN_NOISE = 1e-12
 
 __all__ = ["Intercepts", "calibrated", "fold_numbers", "random_intercepts", "some_rows", "without_levels"]
 
@@ -54,9 +54,9 @@ def random_intercepts(
     rows = np.bincount(owner, minlength=n)
     pooled = rows.max(initial=0) < 2 or np.count_nonzero(rows) < 2  # intercepts and noise cannot be told apart
     a, b, v = (0.0 if classes else float(np.mean(y - z))), np.zeros(n), (0.0 if pooled else 0.3)
-    noise = 1.0 if classes else max(float(np.var(y - z)), TINY)
+    noise = 1.0 if classes else max(float(np.var(y - z)), MIN_NOISE)
     level: np.ndarray = np.zeros(n)
-    for _ in range(ROUNDS):
+    for _ in range(MAX_ROUNDS):
         eta = z + a + b[owner]
         p = expit(eta) if classes else eta
         bend = np.maximum(p * (1.0 - p), 1e-9) if classes else np.full(len(y), 1.0 / noise)
@@ -66,19 +66,19 @@ def random_intercepts(
         free = level * (1.0 - known)
         step = -float(np.sum(pull * (1.0 - known) - b * free)) / np.sum(free)
         move = -(v * pull + b + v * level * step) / (1.0 + level * v)
-        length = min(1.0, 2.0 / max(abs(step), np.abs(move).max(initial=0.0), TINY))
+        length = min(1.0, 2.0 / max(abs(step), np.abs(move).max(initial=0.0), MIN_NOISE))
         a, b = a + length * step, b + length * move
         change = max(abs(step), np.abs(move).max(initial=0.0))
         if not classes:
             residual = y - z - a - b[owner]
             counted = np.sum(known) - _taken(known, v, free)
-            new = max(float(residual @ residual) / max(len(y) - 1.0 - counted, 1.0), TINY)
+            new = max(float(residual @ residual) / max(len(y) - 1.0 - counted, 1.0), MIN_NOISE)
             change, noise = max(change, abs(np.log(new / noise))), new
         if v > 0:
             # MacKay's step, over-relaxed: the number of intercepts that rows determine, minus those the common one
             # takes.
             ratio = float(b @ b) / max(np.sum(known) - _taken(known, v, free), 1e-3) / v
-            new = float(np.clip(v * max(ratio, TINY) ** 1.5, 1e-8, WIDEST**2))
+            new = float(np.clip(v * max(ratio, MIN_NOISE) ** 1.5, 1e-8, MAX_INTERCEPT_STD**2))
             change, v = max(change, abs(new - v)), new
         if change < 1e-10:
             break

@@ -58,10 +58,10 @@ def learn_on_cluster(
     with engine.connect() as ray:
         given = (_surveyed if is_source(X) else _read)(ray, model, X, y, agents, sample_weight)
         width, classes = len(given.columns.names), 0 if given.classes is None else len(given.classes)
-        if width > pooling.WIDE:
+        if width > pooling.MAX_DENSE_COLUMNS:
             raise MismatchError(
-                f"there are {width} columns, and engine= takes at most {pooling.WIDE}: choose fewer columns, or leave "
-                "engine out"
+                f"there are {width} columns, and engine= takes at most {pooling.MAX_DENSE_COLUMNS}: choose fewer "
+                "columns, or leave engine out"
             )
         workers = cluster_agents(ray, engine, given.loader, given.sizes, width, classes)
         with workers as those, one_thread():

@@ -36,13 +36,14 @@ from .models import Linear
 from .per_agent import check_labels, with_mean
 
 #: Wakes of each agent between two checks of convergence.
-ROUND = 20
+WAKES_PER_CHECK = 20
 #: Number of peers that an agent contacts at a time while it learns the graph.
-KAPPA = 5
+PEERS_PER_WAKE = 5
 #: Maximum number of wakes of each agent while the graph is learned, before the models are finished on it.
-LEARNING = 200
-#: Up to ALL_PAIRS agents every pair is a candidate edge; beyond, each agent with its CANDIDATES nearest models.
-ALL_PAIRS, CANDIDATES = 1_000, 30
+MAX_LEARNING_WAKES = 200
+#: Up to MAX_ALL_PAIRS_AGENTS agents every pair is a candidate edge; beyond, each agent with its CANDIDATE_NEIGHBOURS
+#: nearest models.
+MAX_ALL_PAIRS_AGENTS, CANDIDATE_NEIGHBOURS = 1_000, 30
 
 
 class Settled:
@@ -104,7 +105,7 @@ def run_together(
     elif meanwhile is None and not rule.limited:
         graph = best_graph(alone, rule, theta, model.random_state)
     else:
-        learning = min(LEARNING, model.max_iter // 2)
+        learning = min(MAX_LEARNING_WAKES, model.max_iter // 2)
         # Models far from their optimum cannot tell which agents are near: use models that agents train alone.
         models = theta if meanwhile is None or n <= EVERYBODY else alone.local()
         peers = nearest_peers(models, rule.kappa, model.random_state)
@@ -119,7 +120,7 @@ def run_together(
         wakes=model.max_iter * n - (before.wakes if before else 0),
         seed=model.random_state,
         start=theta,
-        every=ROUND * n,
+        every=WAKES_PER_CHECK * n,
         until=settled,
         progress=progress,
         keep_state=False,
@@ -148,7 +149,7 @@ def best_graph(problem: Problem, rule: GraphRule, theta: np.ndarray, seed: int) 
 
 
 def _candidates(n: int) -> int | None:
-    return None if n <= ALL_PAIRS else CANDIDATES
+    return None if n <= MAX_ALL_PAIRS_AGENTS else CANDIDATE_NEIGHBOURS
 
 
 def _check_method(method: Any) -> None:
@@ -176,7 +177,7 @@ def _rule_of(model: Any, n: int) -> GraphRule | None:
     if isinstance(model.graph, GraphRule):
         return model.graph
     learns = model.graph is None or (isinstance(model.graph, str) and model.graph == "learn")
-    return GraphRule(lam=model.lam, kappa=min(KAPPA, n - 1)) if learns and n > 1 else None
+    return GraphRule(lam=model.lam, kappa=min(PEERS_PER_WAKE, n - 1)) if learns and n > 1 else None
 
 
 def graph_of(model: Any, alone: Problem, members: tuple[Any, ...]) -> Graph:

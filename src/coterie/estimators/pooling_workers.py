@@ -30,7 +30,7 @@ log = logging.getLogger("coterie")
 #: A request to a shard: a function of the shard, and its further arguments.
 Asked = tuple[Callable[..., Any], tuple[Any, ...]]
 #: Number of shards for each worker: the shards of a dead worker can then be distributed evenly.
-SHARDS = 4
+SHARDS_PER_WORKER = 4
 
 
 class Loader(Protocol):
@@ -147,7 +147,7 @@ def cluster_agents(
     """Distribute agents to the workers of a cluster, for the duration of a ``with`` block."""
     most = int(np.count_nonzero(sizes))
     count = engine.count(ray, most)
-    shards = deal(sizes, min(count * SHARDS, most))
+    shards = deal(sizes, min(count * SHARDS_PER_WORKER, most))
     threads = max(1, int(engine.cpus))
     actor = ray.remote(num_cpus=engine.cpus)(PoolingWorker)
     shared = ray.put(loader(shards))

@@ -34,16 +34,16 @@ from .task_rows import Look, TaskRows, look, spread
 
 #: Default tolerance for a learned covariance, relative to the objective: a smaller one costs up to five times as much,
 #: and changes scores by less than a thousandth (``python benchmarks/relationship.py tolerance``).
-TOL = 2e-4
+LEARNED_TOL = 2e-4
 #: Relative tolerance of models that serve only to calibrate probabilities.
-ROUGH = 1e-3
+CALIBRATION_TOL = 1e-3
 #: Parts of the tasks for each worker: a worker that finishes early takes another part, and each holds its own.
-PARTS = 4
+PARTS_PER_WORKER = 4
 #: Maximum number of rows to which a feature map is fitted, if rows are on a cluster.
-SAMPLE = 10_000
+MAX_MAP_ROWS = 10_000
 
 
-class Output(NamedTuple):
+class TaskOutput(NamedTuple):
     """One output to learn: two classes, one class against the rest, or numbers."""
 
     rows: TaskRows
@@ -125,14 +125,14 @@ class _Related(PerAgent):
             standard = center, scale = _center(seen), deviation
             rows = given.rows.become(ChangedTasks(given.rows.tasks, partial(task_changes.in_units, center, scale)))
             if features is not None:  # the models are linear in the map's columns, so that these are centred, too
-                features.fit(rows.sample(rows.n_rows if rows.are_here else SAMPLE))
+                features.fit(rows.sample(rows.n_rows if rows.are_here else MAX_MAP_ROWS))
                 rows = rows.become(ChangedTasks(rows.tasks, partial(task_changes.with_map, features)))
                 seen = look(rows)
                 center, scale = _center(seen), np.ones(len(seen.mean))
                 rows = rows.become(ChangedTasks(rows.tasks, partial(task_changes.in_units, center, scale)))
             means = None if seen.square is not None else task_changes.centers(rows, self._folds)
             numbers = [None] if given.outputs == 1 else range(given.outputs)
-            outputs = [Output(rows, k, task_changes.labels_of(seen.labels, k), means) for k in numbers]
+            outputs = [TaskOutput(rows, k, task_changes.labels_of(seen.labels, k), means) for k in numbers]
             runs = self._runs(outputs, covariance, progress)
             found = [self._levels(run, each, covariance) for run, each in zip(runs, outputs, strict=True)]
         middle, unit = given.label_units
@@ -150,13 +150,13 @@ class _Related(PerAgent):
         self.n_iter_ = max(1, *(run.rounds for run in runs))
         return self
 
-    def _runs(self, outputs: list[Output], covariance: Any, progress: Any) -> list[Relationship]:
+    def _runs(self, outputs: list[TaskOutput], covariance: Any, progress: Any) -> list[Relationship]:
         """Learn weights and covariance of every output, each a problem of its own."""
         runs: list[Relationship] = []
         for output in outputs:
             before = sum(run.rounds for run in runs)
             learned = covariance is None and self.method != "single-task"
-            tol = TOL if self.tol is None and learned else self.tol
+            tol = LEARNED_TOL if self.tol is None and learned else self.tol
             # The count of rounds continues from the outputs before.
             told = progress and (lambda rounds, apart, before=before: progress(before + rounds, apart))
             runs.append(self._learn(output, covariance, tol=tol, progress=told))
@@ -171,7 +171,7 @@ class _Related(PerAgent):
             )
         return runs
 
-    def _learn(self, output: Output, covariance: Any, **options: Any) -> Relationship:
+    def _learn(self, output: TaskOutput, covariance: Any, **options: Any) -> Relationship:
         """Learn weights and covariance of one output, after subtracting what the intercepts of the tasks explain."""
         rows, labels, posed = output.rows, output.labels, self._loss
         signs = posed.labels == SIGNS
@@ -202,12 +202,12 @@ class _Related(PerAgent):
             "engine": self.engine,
         }
 
-    def _levels(self, run: Relationship, output: Output, covariance: Any) -> tuple[np.ndarray, np.ndarray]:
+    def _levels(self, run: Relationship, output: TaskOutput, covariance: Any) -> tuple[np.ndarray, np.ndarray]:
         """Return models (m, d) and intercepts (m,) of one output."""
         raise NotImplementedError
 
     @staticmethod
-    def _within(output: Output) -> float:
+    def _within(output: TaskOutput) -> float:
         """Return the standard deviation of labels after intercepts are subtracted, the unit of the weights."""
         rows, labels = output.rows, output.labels
         part = random_intercepts(labels, rows.owner, rows.n, classes=False).part
@@ -414,7 +414,7 @@ class RelationshipClassifier(_Related, PerAgentClassifier):
 
     _folds = FOLDS
 
-    def _levels(self, run: Relationship, output: Output, covariance: Any) -> tuple[np.ndarray, np.ndarray]:
+    def _levels(self, run: Relationship, output: TaskOutput, covariance: Any) -> tuple[np.ndarray, np.ndarray]:
         """A slope and intercepts for log-odds that are right, by rows that models have not seen."""
         rows, labels = output.rows, output.labels
         folds = fold_numbers(rows.sizes, np.arange(rows.n))
@@ -427,8 +427,8 @@ class RelationshipClassifier(_Related, PerAgentClassifier):
                 total = float(sub.diagonal().sum())
                 sub = sub.scaled(1.0 / total) if total > 0 else unrelated(len(here))
             means = None if output.means is None else output.means[1 + k :]
-            part = Output(rows.become(training), output.number, labels[folds != k], means)
-            found = self._learn(part, sub, tol=max(ROUGH, self.tol or 0.0)).weights
+            part = TaskOutput(rows.become(training), output.number, labels[folds != k], means)
+            found = self._learn(part, sub, tol=max(CALIBRATION_TOL, self.tol or 0.0)).weights
             models[:, k] = np.average(found, axis=0, weights=sizes)
             models[here, k] = found
         slope, intercepts = calibrated(labels, rows.owner, rows.n, task_changes.held_out_margins(rows, models))
@@ -484,7 +484,7 @@ class RelationshipRegressor(_Related, PerAgentRegressor):
 
     _usual = "squared"
 
-    def _levels(self, run: Relationship, output: Output, covariance: Any) -> tuple[np.ndarray, np.ndarray]:
+    def _levels(self, run: Relationship, output: TaskOutput, covariance: Any) -> tuple[np.ndarray, np.ndarray]:
         rows, models = output.rows, self._within(output) * run.weights
         said = task_changes.margins(rows, models)
         return models, random_intercepts(output.labels, rows.owner, rows.n, said, classes=False).own
@@ -503,7 +503,7 @@ def surveyed(model: Any, ray: Any, X: Any, y: Any, agents: Any) -> Prepared:
     outputs, fitted = model._seen(found)
     units = fitted.get("_center", 0.0), fitted.get("_unit", 1.0)
     tasks = ChangedTasks(TasksElsewhere(found), partial(task_changes.encoded, *units))
-    rows = TaskRows(tasks, deal(found.sizes, PARTS * engine.count(ray, found.n)), shared)
+    rows = TaskRows(tasks, deal(found.sizes, PARTS_PER_WORKER * engine.count(ray, found.n)), shared)
     ordered, order = by_content(rows)
     return Prepared(ordered, order, outputs, found.members, fitted, found.agent_column, found.columns)
 

@@ -23,8 +23,8 @@ from .._laplace import expit, moderated
 from .._threads import one_thread
 from ..errors import DataError, ParameterError
 from ..pooling import fitted
-from ..pooling.blocks import Batch, root, times
-from ..pooling.families import LARGEST, Student
+from ..pooling.blocks import AgentBatch, root, times
+from ..pooling.families import MAX_LOG_RATE, Student
 from ..pooling.fitted import Pooled
 from ..pooling.population import Population
 from ..pooling.posterior import posterior
@@ -32,9 +32,9 @@ from ..pooling.rows import Grouped, dense
 from .gains import gains, given_rows, objects
 
 #: Expected share of false discoveries among the agents named as outliers.
-FALSE_DISCOVERIES = 0.05
+FALSE_DISCOVERY_RATE = 0.05
 #: A direction of a deviation counts if an agent's rows reduce the population's variance in it by at least this share.
-RESOLVED = 0.1
+MIN_RESOLVED_SHARE = 0.1
 #: Names of the measures of error.
 MEASURES = {
     "rmse": "root mean squared error",
@@ -43,9 +43,9 @@ MEASURES = {
     "wrong": "share of wrong classes",
 }
 #: An interval from e^-7 to e^7 times its middle, or wider, is reported as not known.
-UNKNOWN = 7.0
+UNKNOWN_LOG_WIDTH = 7.0
 #: Maximum number of lines of a table that are printed.
-SHOWN = 12
+MAX_TABLE_LINES = 12
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -329,7 +329,7 @@ def _bytes(count: float) -> str:
 
 
 #: Maximum number of rows from which the variances of columns are computed.
-VARYING = 20_000
+MAX_VARIANCE_ROWS = 20_000
 
 
 def _features_without_posterior(model: Any, rows: Grouped | None) -> pd.DataFrame | None:
@@ -340,7 +340,7 @@ def _features_without_posterior(model: Any, rows: Grouped | None) -> pd.DataFram
         return None
     means, blocks = None, [np.full((len(at), len(at)), math.nan) for _, at in groups]
     if rows is not None:
-        some = np.random.default_rng(0).permutation(len(rows.y))[:VARYING]
+        some = np.random.default_rng(0).permutation(len(rows.y))[:MAX_VARIANCE_ROWS]
         means, blocks = _varying(inputs.of(rows.X[some]), [at for _, at in groups])
     tables = []
     for k in range(own.shape[1]):
@@ -412,7 +412,7 @@ def _features_of(model: Any, part: Any, coverage: float) -> list[tuple[Any, ...]
             kind, value, effect = "intercept", part.center + part.scale * float(w[-1]), math.nan
         if not np.any(v[at] > 0.0):
             kind, sd, spread = "cannot differ", 0.0, 0.0
-        known = 0.5 * z * spread < UNKNOWN and not (guess and sd > 0.0)
+        known = 0.5 * z * spread < UNKNOWN_LOG_WIDTH and not (guess and sd > 0.0)
         factor = math.exp(0.5 * z * spread) if known else math.inf
         lines.append((name, kind, value, effect, sd, sd / factor, sd * factor, total))
     return lines
@@ -485,7 +485,7 @@ def tests(model: Any) -> pd.DataFrame:
 def outliers(model: Any, tested: pd.DataFrame | None = None) -> pd.DataFrame:
     """Return the agents that the population does not explain."""
     every = tests(model) if tested is None else tested
-    found = every[every["q"] < FALSE_DISCOVERIES].sort_values("p", kind="stable", ignore_index=True)
+    found = every[every["q"] < FALSE_DISCOVERY_RATE].sort_values("p", kind="stable", ignore_index=True)
     found["agent"] = objects([model.agents_[k] for k in found["agent"]])
     return found
 
@@ -514,7 +514,7 @@ def _tests(part: Pooled, names: Sequence[str], tied: bool = False) -> pd.DataFra
         a = -batch.gradient(T, family, s2)[:, free]
         value, U = np.linalg.eigh(L.T @ M @ L)
         along = np.einsum("kij,ki->kj", U, a @ L) ** 2
-        counts = value > RESOLVED
+        counts = value > MIN_RESOLVED_SHARE
         statistic, dof = np.sum(np.where(counts, along / np.maximum(value, 1e-12), 0.0), axis=1), counts.sum(axis=1)
         p = np.where(dof > 0, stats.chi2.sf(statistic, np.maximum(dof, 1)), 1.0)
         spread = np.sqrt(np.maximum(np.einsum("ij,kjl,il->ki", full[own], M, full[own]), 1e-300))
@@ -523,14 +523,14 @@ def _tests(part: Pooled, names: Sequence[str], tied: bool = False) -> pd.DataFra
         for i in np.flatnonzero(known):
             feature, far = sources[free[most[i]]], float(z[i, most[i]])
             lines.append((int(k[i]), "coefficients", float(statistic[i]), float(dof[i]), float(p[i]), feature, far))
-        if isinstance(batch, Batch):
+        if isinstance(batch, AgentBatch):
             left = np.eye(q) - full @ C
             lines += _residuals(batch, T, population, left @ full + left @ cov @ left.transpose(0, 2, 1), known)
     return pd.DataFrame(lines, columns=columns).sort_values("agent", kind="stable", ignore_index=True)
 
 
 def _residuals(
-    batch: Batch, T: np.ndarray, population: Population, posterior: np.ndarray, known: np.ndarray
+    batch: AgentBatch, T: np.ndarray, population: Population, posterior: np.ndarray, known: np.ndarray
 ) -> list[tuple[Any, ...]]:
     """Test whether the rows of agents fit worse than the noise explains, by a chi2 scaled to the mean and variance.
 
@@ -552,7 +552,7 @@ def _residuals(
             each, middle = family.loss(latent, y, s2), special.entr(p) + special.entr(1.0 - p)
             around = p * (1.0 - p) * np.log(p / (1.0 - p)) ** 2
         else:
-            rate = np.exp(np.minimum(latent, LARGEST))
+            rate = np.exp(np.minimum(latent, MAX_LOG_RATE))
             each, middle, around = (y - rate) ** 2 / rate, np.ones_like(rate), 2.0 + 1.0 / rate
         observed, mean, variance = (np.sum(weight * part, axis=1) for part in (each, middle, around))
     lines: list[tuple[Any, ...]] = []
@@ -650,7 +650,9 @@ def _features_text(table: pd.DataFrame | None) -> str:
     if table is None:
         return ""
     named, cells = [name for name in ("class", "feature") if name in table], []
-    for line in table.sort_values("importance", ascending=False, kind="stable").head(SHOWN).to_dict(orient="records"):
+    for line in (
+        table.sort_values("importance", ascending=False, kind="stable").head(MAX_TABLE_LINES).to_dict(orient="records")
+    ):
         fixed = line["kind"] == "cannot differ"
         cells.append(
             [
@@ -668,9 +670,9 @@ def _features_text(table: pd.DataFrame | None) -> str:
 def _outliers_text(table: pd.DataFrame | None) -> str:
     if table is None:
         return ""
-    title = f"Outliers (at most {100 * FALSE_DISCOVERIES:g} % of those named are expected to be so by chance)"
+    title = f"Outliers (at most {100 * FALSE_DISCOVERY_RATE:g} % of those named are expected to be so by chance)"
     cells = []
-    for line in table.head(SHOWN).to_dict(orient="records"):
+    for line in table.head(MAX_TABLE_LINES).to_dict(orient="records"):
         told = f"{line['feature']} {line['z']:+.1f} sd"
         if line["by"] == "residuals":
             told = f"{number_in_words(line['z'])} times what was expected"
@@ -693,7 +695,7 @@ def _choices_text(table: pd.DataFrame | None) -> str:
         cells.append([line["candidate"], evidence, number_in_words(loss) if math.isfinite(loss) else "", verdict])
     if table["held_out_loss"].isna().all():
         head, cells = [*head[:2], head[3]], [[*line[:2], line[3]] for line in cells]
-    title = f"Chosen by evidence (curves and heavy tails must win by {fitted.MARGIN:g} nats or more"
+    title = f"Chosen by evidence (curves and heavy tails must win by {fitted.MIN_EVIDENCE_GAIN:g} nats or more"
     return _section(f"{title}, curves also on rows left out)", head, cells, table, "choices")
 
 

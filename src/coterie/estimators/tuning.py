@@ -296,7 +296,7 @@ def tune(
     )
 
 
-Piece = tuple[dict[str, Any], int]  # a point of the grid, and a fold
+GridFold = tuple[dict[str, Any], int]  # a point of the grid, and a fold
 
 
 @dataclass(frozen=True, eq=False)
@@ -310,7 +310,7 @@ class _Search:
     splits: list[tuple[np.ndarray, np.ndarray]]
     scoring: Scoring
 
-    def __call__(self, piece: Piece) -> float:
+    def __call__(self, piece: GridFold) -> float:
         point, fold = piece
         train, test = self.splits[fold]
         model = clone(self.estimator).set_params(**clone(point, safe=False))  # a value may be an estimator
@@ -323,13 +323,13 @@ class _Search:
     def _of(self, which: np.ndarray) -> tuple[Any, Any]:
         return _safe_indexing(self.X, which), _safe_indexing(self.y, which)
 
-    def name(self, piece: Piece) -> str:
+    def name(self, piece: GridFold) -> str:
         """What to call a piece in an error."""
         point, fold = piece
         chosen = ", ".join(f"{name}={value!r}" for name, value in point.items())
         return f"{chosen}, fold {fold + 1} of {len(self.splits)}"
 
-    def here(self, piece: Piece) -> float:
+    def here(self, piece: GridFold) -> float:
         """The same; an error says which piece it is about."""
         try:
             return self(piece)

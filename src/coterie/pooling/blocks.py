@@ -20,7 +20,7 @@ import numpy as np
 from ..core.batches import batches, padded
 from .families import Family
 
-__all__ = ["Batch", "Block", "InColumns", "InRows", "Joint", "Summary", "batches", "in_rows", "one_plus", "padded"]
+__all__ = ["AgentBatch", "Block", "InColumns", "InRows", "Joint", "Summary", "batches", "in_rows", "one_plus", "padded"]
 __all__ += ["root", "times"]
 
 
@@ -160,7 +160,7 @@ def of_hessians(H: np.ndarray, V: np.ndarray) -> Block:
     return InRows.of(U.transpose(0, 2, 1), np.maximum(h, 0.0), V)
 
 
-class Batch(NamedTuple):
+class AgentBatch(NamedTuple):
     """Agents with similar numbers of rows, padded to equal numbers by rows of weight zero."""
 
     agents: np.ndarray  # (k,) numbers of the agents
@@ -196,7 +196,7 @@ class Batch(NamedTuple):
 class Summary(NamedTuple):
     """Agents whose rows are not kept: a quadratic replaces their loss, exactly if the loss is squared.
 
-    Has the methods of :class:`Batch` that a posterior needs.
+    Has the methods of :class:`AgentBatch` that a posterior needs.
     """
 
     agents: np.ndarray  # (k,)

@@ -18,13 +18,13 @@ from .fitted import rank
 from .rows import Agents, Grouped, Ranked, Shard
 from .sample import left_out
 from .sums import total
-from .wide import GRAM, Wide, chosen, ordered
+from .wide import MAX_GRAM_ROWS, Wide, chosen, ordered
 
 #: Approximate maximum number of rows from which the sharpness is learned.
-ROWS = 10_000
+MAX_SHARPNESS_ROWS = 10_000
 #: Log-likelihood, in nats, that a sharpness other than 1 must gain.
-GAIN = 3.0
-SHARPNESS = np.exp(np.linspace(np.log(0.5), np.log(5.0), 47))
+MIN_SHARPNESS_GAIN = 3.0
+SHARPNESSES = np.exp(np.linspace(np.log(0.5), np.log(5.0), 47))
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
@@ -77,14 +77,14 @@ def sharpness(models: Sequence[Any], agents: Agents | None = None) -> float:
         ranked = Ranked(first.ranked(), first.sizes) if agents is None else rank(agents)
         weight = first.total if agents is None else total(agents, Shard.facts)[2]
         n = len(ranked.order)
-        some = ranked.sample(max(50, int(ROWS * n / max(1.0, weight))))
+        some = ranked.sample(max(50, int(MAX_SHARPNESS_ROWS * n / max(1.0, weight))))
         known = [(model.design, model.population, model.D[some]) for model in models]
         if agents is None:
             losses = _losses(_of_pooled([model.grouped for model in models], some, known))
         else:
             losses = total(agents, _of_shard, some, known)
     best = int(np.argmin(losses[:-1]))
-    return float(SHARPNESS[best]) if losses[best] < losses[-1] - GAIN else 1.0
+    return float(SHARPNESSES[best]) if losses[best] < losses[-1] - MIN_SHARPNESS_GAIN else 1.0
 
 
 class _Held(NamedTuple):
@@ -101,7 +101,7 @@ def _losses(held: _Held) -> np.ndarray:
         logits, truth = np.hstack([-0.5 * logits, 0.5 * logits]), np.hstack([1.0 - truth, truth])
     picked = np.arange(len(truth)), truth.argmax(axis=1)
     return np.array(
-        [-(held.weight @ np.log(np.maximum(softmax(sharp * logits)[picked], 1e-12))) for sharp in (*SHARPNESS, 1.0)]
+        [-(held.weight @ np.log(np.maximum(softmax(sharp * logits)[picked], 1e-12))) for sharp in (*SHARPNESSES, 1.0)]
     )
 
 
@@ -129,7 +129,7 @@ def _of_pooled(tasks: list[Grouped], agents: np.ndarray, known: list[tuple[Any, 
 
 def _of_wide(models: Sequence[Wide], folds: int = 3) -> _Held:
     """Return held-out predictions of some rows, in folds: leaving out single rows is too slow for many columns."""
-    kept, parts = chosen(models[0].grouped, GRAM), []
+    kept, parts = chosen(models[0].grouped, MAX_GRAM_ROWS), []
     first = models[0].grouped.some(kept)
     fold = np.argsort(ordered(first, np.zeros(len(first.y)))) % folds  # independent of agents' names
     for model in models:

@@ -15,7 +15,7 @@ import numpy as np
 
 from .._conjugate import conjugate_gradients
 from .._folds import dealt, places, split
-from .blocks import Batch, root
+from .blocks import AgentBatch, root
 from .fitted import Pooled
 from .rows import Grouped
 
@@ -24,7 +24,7 @@ STRENGTHS = (0.3, 1.0, 3.0, 10.0, 30.0)
 FOLDS = 5
 
 
-class Tied(NamedTuple):
+class EdgeSmoothing(NamedTuple):
     """Strength with which deviations are smoothed over edges, and its gain."""
 
     strength: float  # g
@@ -40,7 +40,7 @@ def laplacian(W: Any) -> Any:
     return (sparse.diags_array(degree) - W) / max(float(degree.mean()), 1e-300)
 
 
-def smooth(models: list[Pooled], weights: Callable[[list[np.ndarray]], Any]) -> tuple[list[Pooled], Any, Tied]:
+def smooth(models: list[Pooled], weights: Callable[[list[np.ndarray]], Any]) -> tuple[list[Pooled], Any, EdgeSmoothing]:
     """Return models with deviations smoothed as strongly as held-out rows favour; unchanged models if nothing is
     gained.
 
@@ -63,10 +63,10 @@ def smooth(models: list[Pooled], weights: Callable[[list[np.ndarray]], Any]) -> 
     best = min(losses, key=lambda strength: float(losses[strength].sum()))
     gain = losses[0.0] - losses[best]
     error = float(np.sqrt(np.sum((gain - gain.mean()) ** 2))) / len(fold)
-    found = Tied(best, float(gain.sum()) / len(fold), error)
+    found = EdgeSmoothing(best, float(gain.sum()) / len(fold), error)
     W = weights([model.D for model in models])
     if found.gain <= 2.0 * error:
-        return models, W, Tied(0.0, found.gain, error)
+        return models, W, EdgeSmoothing(0.0, found.gain, error)
     L = laplacian(W)
     return [replace(model, D=mode(model, model.grouped, L, best, model.D)) for model in models], W, found
 
@@ -96,7 +96,7 @@ def mode(model: Pooled, grouped: Grouped, L: Any, strength: float, D: np.ndarray
     population, family = model.population, model.family
     w, s2, U = population.w, population.s2, root(population.V)
     U = np.diag(U) if U.ndim == 1 else U
-    batches: list[Batch] = list(grouped.batches(model.design, np.arange(grouped.n)))
+    batches: list[AgentBatch] = list(grouped.batches(model.design, np.arange(grouped.n)))
     e = np.linalg.lstsq(U, D.T, rcond=None)[0].T
 
     def prior(e: np.ndarray) -> np.ndarray:

@@ -14,7 +14,7 @@ import numpy as np
 from .._laplace import expit
 
 #: Largest exponent of an expected count, which prevents overflow.
-LARGEST = 30.0
+MAX_LOG_RATE = 30.0
 
 
 class Squared(NamedTuple):
@@ -129,19 +129,19 @@ class Poisson(NamedTuple):
 
     def loss(self, z: np.ndarray, y: np.ndarray, s2: float) -> np.ndarray:
         """Return minus the log-likelihood of the rows, without its constant."""
-        return np.exp(np.minimum(z, LARGEST)) - y * z
+        return np.exp(np.minimum(z, MAX_LOG_RATE)) - y * z
 
     def slope(self, z: np.ndarray, y: np.ndarray, s2: float) -> np.ndarray:
         """Return the first derivative in z."""
-        return np.exp(np.minimum(z, LARGEST)) - y
+        return np.exp(np.minimum(z, MAX_LOG_RATE)) - y
 
     def curvature(self, z: np.ndarray, s2: float) -> np.ndarray:
         """Return the second derivative in z."""
-        return np.exp(np.minimum(z, LARGEST))
+        return np.exp(np.minimum(z, MAX_LOG_RATE))
 
     def third(self, z: np.ndarray) -> np.ndarray:
         """Return the third derivative in z."""
-        return np.exp(np.minimum(z, LARGEST))
+        return np.exp(np.minimum(z, MAX_LOG_RATE))
 
     def constant(self, y: np.ndarray, s2: float) -> np.ndarray:
         """Return the part of every row's log-likelihood that the loss omits."""

@@ -12,36 +12,36 @@ from .._threads import in_threads
 from ..core.batches import batches, jobs, padded
 from ..data.ids import grouping
 from . import designs
-from .blocks import Batch, Joint, Summary, times
+from .blocks import AgentBatch, Joint, Summary, times
 from .designs import DESIGNS, PLAIN, Design, Given, design_from
 from .families import FAMILIES, Family
 from .new_agents import LinearModels, NewAgent, best_for_new_agents
 from .population import Learner, Population, left_out_loss
 from .posterior import posterior
 from .results import AroundCommon, Fitted
-from .rows import Agents, Grouped, Models, Part, Ranked, Shard, counted, dense, hold, of_agents, ranking
+from .rows import Agents, Grouped, HeldByShards, Models, Ranked, Shard, counted, dense, hold, of_agents, ranking
 from .sample import Sample
 from .sums import Here, Sums, every, total
 from .wide import Wide, fit_wide
 
 #: Maximum number of agents from which the population is learned.
-SAMPLE = 2000
+MAX_SAMPLE_AGENTS = 2000
 #: Maximum work (rows times squared columns) of fitting a candidate design.
-TRIAL = 2e7
+TRIAL_WORK_LIMIT = 2e7
 #: Minimum number of agents on which designs are compared.
-COMPARED = 100
+MIN_COMPARED_AGENTS = 100
 #: Maximum number of columns of a dense model; with more, the model is computed in the span of the rows.
-WIDE = 150
+MAX_DENSE_COLUMNS = 150
 #: With fewer agents, a feature that is constant inside every agent gets no curve: each agent is only one point of it.
-MANY = 60
+MIN_AGENTS_TO_BEND = 60
 #: Log evidence, in nats, by which splines or heavy tails must exceed the plain model.
-MARGIN = 5.0
+MIN_EVIDENCE_GAIN = 5.0
 #: Maximum count of numbers in the rows that are predicted at once.
-AT_ONCE = 4_000_000
+MAX_PREDICTED_NUMBERS = 4_000_000
 #: Approximate count of numbers that are sent at a time about agents whose rows are in other processes.
-AT_A_TIME = 8_000_000
+MAX_SENT_NUMBERS = 8_000_000
 #: Number of batches between two reports of progress.
-WORD = 64
+BATCHES_PER_REPORT = 64
 
 
 class Kept(NamedTuple):
@@ -226,7 +226,7 @@ class Pooled(AroundCommon, Fitted):
             for batch in later:
                 m = batch.X.shape[1]
                 X[batch.agents, :m], y[batch.agents, :m], weight[batch.agents, :m] = batch.X, batch.y, batch.weight
-            yield Joint(old, Batch(place, X, y, weight))
+            yield Joint(old, AgentBatch(place, X, y, weight))
 
     def latent(
         self, X: Any, codes: np.ndarray, spread: bool = True, n_jobs: int | None = 1
@@ -236,7 +236,7 @@ class Pooled(AroundCommon, Fitted):
         Many rows are processed in parts, agent by agent, by several threads.
         """
         numbers = len(codes) * self.design.size
-        if numbers <= AT_ONCE:
+        if numbers <= MAX_PREDICTED_NUMBERS:
             return self._latent(X, codes, spread)
         order = grouping(codes + 1, self.n + 1)
         mean, variance = np.empty(len(codes)), np.empty(len(codes))
@@ -244,7 +244,7 @@ class Pooled(AroundCommon, Fitted):
         def work(rows: np.ndarray) -> None:
             mean[rows], variance[rows] = self._latent(X[rows], codes[rows], spread)
 
-        in_threads(work, np.array_split(order, -(-numbers // AT_ONCE)), n_jobs)
+        in_threads(work, np.array_split(order, -(-numbers // MAX_PREDICTED_NUMBERS)), n_jobs)
         return mean, variance
 
     def _latent(self, X: Any, codes: np.ndarray, spread: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -344,7 +344,7 @@ class Pooled(AroundCommon, Fitted):
         nothing = Grouped.nothing(len(D), kept.low.shape[1])
         new_agent = NewAgent(arrays["stranger_w"], *arrays["stranger"].tolist())
         known = {"design": design, "population": population, "new_agent": new_agent, "D": D}
-        return cls(**vars(fitted), **known, grouped=nothing, kept=kept, sampled=len(D) > COMPARED)
+        return cls(**vars(fitted), **known, grouped=nothing, kept=kept, sampled=len(D) > MIN_COMPARED_AGENTS)
 
 
 def fit(
@@ -361,15 +361,15 @@ def fit(
 ) -> list[Pooled] | list[Wide]:
     """Learn the population and all agents' models for each target, all with one design.
 
-    With more than :data:`WIDE` columns, the model is linear and V diagonal, see :mod:`.wide`. ``codes`` holds the
-    number of the agent of every row; targets are numbers, 0 and 1 for "logistic", or counts for "poisson". ``loss`` is
-    a name in :data:`.families.FAMILIES`, or "auto", which chooses between squared and student by the evidence;
-    ``design="auto"`` chooses splines by the evidence. A weight of 2 counts as two rows. ``progress`` is called with the
-    number of rounds done. ``n_jobs`` is the number of threads, which does not change the result; None uses one for each
-    core where there is enough work.
+    With more than :data:`MAX_DENSE_COLUMNS` columns, the model is linear and V diagonal, see :mod:`.wide`. ``codes``
+    holds the number of the agent of every row; targets are numbers, 0 and 1 for "logistic", or counts for "poisson".
+    ``loss`` is a name in :data:`.families.FAMILIES`, or "auto", which chooses between squared and student by the
+    evidence; ``design="auto"`` chooses splines by the evidence. A weight of 2 counts as two rows. ``progress`` is
+    called with the number of rounds done. ``n_jobs`` is the number of threads, which does not change the result; None
+    uses one for each core where there is enough work.
     """
     counter = Counter(progress)
-    if X.shape[1] > WIDE:
+    if X.shape[1] > MAX_DENSE_COLUMNS:
         X, targets, codes, weight = counted(X, targets, codes, weight)
         return [fit_wide(X, y.astype(np.float64, copy=False), codes, n, loss, weight, counter) for y in targets]
     shard = Shard(dense(X), targets, codes, n, weight, n_jobs)
@@ -379,11 +379,11 @@ def fit(
 def fit_agents(
     agents: Agents, outputs: int, loss: str, design: str, deviations: str, counter: Callable[[], None]
 ) -> list[Pooled]:
-    """Fit as :func:`fit` does, with rows in this or other processes, and at most :data:`WIDE` columns."""
+    """Fit as :func:`fit` does, with rows in this or other processes, and at most :data:`MAX_DENSE_COLUMNS` columns."""
     family = FAMILIES["squared" if loss == "auto" else loss]
     units = [(0.0, 1.0)] * outputs
     if family.noisy:
-        found = (designs.standards_of(Part(agents, ("labels", k))) for k in range(outputs))
+        found = (designs.standards_of(HeldByShards(agents, ("labels", k))) for k in range(outputs))
         units = [(float(center[0]), float(scale[0])) for center, scale in found]
     agents.remember("units", Shard.standardise, units)
     agents.each(Shard.standardise, units)
@@ -400,8 +400,8 @@ def fit_agents(
     sampled = False
     if len(tried) > 1:
         # Designs are compared on the same rows, with no more rows and no higher accuracy than necessary.
-        each = TRIAL / (max(1.0, weight / agents.n) * max(made.size for made in tried.values()) ** 2)
-        some = ranked.sample(int(np.clip(each, COMPARED, SAMPLE)))
+        each = TRIAL_WORK_LIMIT / (max(1.0, weight / agents.n) * max(made.size for made in tried.values()) ** 2)
+        some = ranked.sample(int(np.clip(each, MIN_COMPARED_AGENTS, MAX_SAMPLE_AGENTS)))
         learners = {key: [task.learner(key, made, some) for task in tasks] for key, made in tried.items()}
         for tol in (1e-1, 3e-3):
             for key in tried:
@@ -415,7 +415,7 @@ def fit_agents(
             for key in (PLAIN, *better):
                 held_out[key] = sum(left_out_loss(learner, learner.result()) for learner in learners[key])
             name = min(held_out, key=lambda key: held_out[key])
-        sampled = len(some) < len(ranked.sample(SAMPLE))
+        sampled = len(some) < len(ranked.sample(MAX_SAMPLE_AGENTS))
         if not sampled:
             started = [{key: learners[key][k] for key in tried} for k in range(len(tasks))]
         else:
@@ -429,9 +429,15 @@ def designs_of(agents: Agents, ranked: Ranked, names: list[str]) -> dict[str, De
     """Learn the designs of these names; return the plain design if none of them is possible."""
 
     def some() -> Sums:
-        return hold(agents, "values", Shard.hold_values, ranked.sample(SAMPLE))  # a sample suffices for knots
+        return hold(
+            agents, "values", Shard.hold_values, ranked.sample(MAX_SAMPLE_AGENTS)
+        )  # a sample suffices for knots
 
-    given = Given(Part(agents, "rows"), some, lambda: every(agents, Shard.constant) if agents.n < MANY else None)
+    given = Given(
+        HeldByShards(agents, "rows"),
+        some,
+        lambda: every(agents, Shard.constant) if agents.n < MIN_AGENTS_TO_BEND else None,
+    )
     made = {name: DESIGNS[name].learn(given) for name in names}
     agents.forget("values")
     found = {name: design for name, design in made.items() if design is not None}
@@ -444,7 +450,7 @@ def rank(agents: Agents) -> Ranked:
     sizes, weights, sums = of_agents(agents, Shard.ranks)
 
     def lengths() -> np.ndarray:
-        return of_agents(agents, Shard.lengths, *designs.standards_of(Part(agents, "rows")))[0]
+        return of_agents(agents, Shard.lengths, *designs.standards_of(HeldByShards(agents, "rows")))[0]
 
     return Ranked(ranking(weights, sums, lengths), sizes)
 
@@ -477,7 +483,7 @@ def models_of(agents: Agents, columns: int, task: int, design: Design, populatio
     widths = {"at": q, "slope": q, "hessian": q * (q + 1) // 2, "low": p, "high": p}
     D = np.zeros((n, q))
     kept = Kept(*(np.empty((n, widths[name])) if name in widths else np.empty(n, int) for name in Kept._fields))
-    step = max(1, AT_A_TIME // (q + sum(widths.values())))
+    step = max(1, MAX_SENT_NUMBERS // (q + sum(widths.values())))
     for first in range(0, n, step):
         some = np.arange(first, min(first + step, n))
         for place, deviations, found in agents.each(kept_of, task, design, population, some):
@@ -503,13 +509,13 @@ def everybody(
     """Compute the deviations of some agents of a shard, each from its own rows, and store them in D."""
     grouped = shard.tasks[task]
 
-    def work(make: Callable[[], Batch]) -> None:
+    def work(make: Callable[[], AgentBatch]) -> None:
         batch = make()
         D[batch.agents] = posterior(batch, population)
 
     parts = list(grouped.parts(design, agents))
-    for first in range(0, len(parts), WORD):
-        some = parts[first : first + WORD]
+    for first in range(0, len(parts), BATCHES_PER_REPORT):
+        some = parts[first : first + BATCHES_PER_REPORT]
         in_threads(work, some, jobs(shard.n_jobs, len(grouped.y) * design.size))
         for _ in some:
             tell()
@@ -552,7 +558,7 @@ class _Task:
         models.
         """
         design, straight, linear = tried[name], started.get(PLAIN), tried.get(PLAIN)
-        agents = self.ranked.sample(SAMPLE)
+        agents = self.ranked.sample(MAX_SAMPLE_AGENTS)
         learner = started.get(name) or self.learner(name, design, agents)
         population = learner.run().result()
         evidence = evidence | {design.name: population.log_evidence}
@@ -561,7 +567,7 @@ class _Task:
             heavy = self.learner("heavy tails", design, agents, FAMILIES["student"])
             found = heavy.run().result()
             evidence[f"{design.name}, heavy tails"] = found.log_evidence
-            if found.log_evidence > population.log_evidence + MARGIN:
+            if found.log_evidence > population.log_evidence + MIN_EVIDENCE_GAIN:
                 population, learner, key = found, heavy, "heavy tails"
         models = LinearModels(design.lines(), np.eye(0)) if name != PLAIN else None
         if models is not None and straight is not None and linear is not None:
@@ -575,7 +581,7 @@ class _Task:
 
 def margin(family: Family, n: int) -> float:
     """Return the nats by which splines must win; for classes and counts, Laplace's error is about 0.01 an agent."""
-    return MARGIN if family.noisy else MARGIN + 0.0125 * n
+    return MIN_EVIDENCE_GAIN if family.noisy else MIN_EVIDENCE_GAIN + 0.0125 * n
 
 
 class Counter:

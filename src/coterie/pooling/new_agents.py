@@ -17,8 +17,8 @@ import numpy as np
 
 from .._laplace import expit, moderated
 from .blocks import times
-from .families import LARGEST, NOISY, Family
-from .population import FLAT, Learner, Population
+from .families import MAX_LOG_RATE, NOISY, Family
+from .population import INTERCEPT_PRECISION, Learner, Population
 from .sample import Sample
 from .sums import Sums, total
 
@@ -58,7 +58,7 @@ def predictive_loss(family: Family, z: np.ndarray, variance: np.ndarray, y: np.n
         p = np.clip(expit(moderated(z, variance)), 1e-9, 1.0 - 1e-9)
         return -(y * np.log(p) + (1.0 - y) * np.log1p(-p))
     if family.name == "poisson":
-        z = np.minimum(z + 0.5 * np.minimum(variance, 2.0), LARGEST)
+        z = np.minimum(z + 0.5 * np.minimum(variance, 2.0), MAX_LOG_RATE)
         return np.exp(z) - y * z
     return (z - y) ** 2
 
@@ -132,7 +132,7 @@ def held_out(sums: Sums, population: Population, folds: np.ndarray, count: int) 
     """Return the common model without each fold, (count, q)."""
     w, q = population.w, len(population.w)
     C, G = total(sums, _by_fold, population, folds, count)
-    S = np.diag(np.append(np.full(q - 1, population.r), FLAT)) + C.sum(axis=0)
+    S = np.diag(np.append(np.full(q - 1, population.r), INTERCEPT_PRECISION)) + C.sum(axis=0)
     return np.stack([w + np.linalg.solve(S - C[f], G[f]) for f in range(count)])
 
 
@@ -164,7 +164,7 @@ def one_model(
     unit = np.where(size > 0.0, 1.0 / np.maximum(size, 1e-300), 1.0)  # so that one ridge suits all columns
     unit[-1] = 1.0
     B = B * unit
-    R = np.append(np.full(k - 1, population.r), FLAT)
+    R = np.append(np.full(k - 1, population.r), INTERCEPT_PRECISION)
     t = np.linalg.lstsq(B, population.w, rcond=None)[0]
 
     def at(t: np.ndarray, s2: float) -> tuple[float, np.ndarray, np.ndarray, float]:

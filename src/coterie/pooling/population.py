@@ -24,13 +24,13 @@ from .sample import Sample, Seen, There
 from .sums import LostError, Sums, total
 
 #: Variance, in standard units, below which a coefficient is considered equal for all agents.
-SMALLEST = 2e-9
+MIN_VARIANCE = 2e-9
 #: Prior precision of the common intercept, which is nearly flat.
-FLAT = 1e-6
+INTERCEPT_PRECISION = 1e-6
 #: Over-relaxation of the fixed points: 1.5 converges, and 2 does not.
-RELAX = 1.5
+OVER_RELAXATION = 1.5
 #: Gain of a round, in nats, below which a diagonal V is accurate enough to shrink a full V towards.
-START_FULL = 0.1
+FULL_START_GAIN = 0.1
 
 
 class Population(NamedTuple):
@@ -83,7 +83,7 @@ def newton(
 
 def _newton(sums: Sums, w: np.ndarray, V: np.ndarray, r: float, s2: float, family: Family, evidence: bool) -> Mode:
     q = len(w)
-    R = np.append(np.full(q - 1, r), FLAT)
+    R = np.append(np.full(q - 1, r), INTERCEPT_PRECISION)
     seen: Seen = total(sums, Sample.look, family, w, V, s2, evidence)
     C = 0.5 * (seen.C + seen.C.T)
     S = np.diag(R) + C
@@ -143,7 +143,7 @@ class Learner:
         while self.rounds < since + rounds:
             change, k = self.round() / many, self.rounds - since
             if self.to_be_full and self.V.ndim == 1:
-                if (change < START_FULL and k > 4) or k > 31:
+                if (change < FULL_START_GAIN and k > 4) or k > 31:
                     self.psi, self.V, since = self.V, np.diag(self.V), self.rounds
             elif change < tol and k > 4:
                 break
@@ -242,7 +242,7 @@ class PooledLogs:
                 new[:-1] += _towards(each, known)
         change = 0.25 * float(np.sum(gamma[personal] * (new - logs) ** 2))
         out = V.copy()
-        out[personal] = np.maximum(np.exp(new), SMALLEST)
+        out[personal] = np.maximum(np.exp(new), MIN_VARIANCE)
         return out, change
 
     def _together(self, logs: np.ndarray, a: np.ndarray, gamma: np.ndarray) -> np.ndarray:
@@ -251,7 +251,7 @@ class PooledLogs:
         logs, self.mu, a = logs + common, self.mu + common, a * np.exp(-common)
         curvature = 0.5 * gamma + 1.0 / self.tau2
         logs = logs + np.clip((0.5 * (a - gamma) - (logs - self.mu) / self.tau2) / curvature, -2.0, 2.0)
-        logs = np.maximum(logs, np.log(SMALLEST))
+        logs = np.maximum(logs, np.log(MIN_VARIANCE))
         self.mu = float(logs.mean())
         spread = np.mean((logs - self.mu) ** 2 + 1.0 / (gamma**2 / (2.0 * self.n) + 1.0 / self.tau2))
         self.tau2 = float(np.clip(spread**2 / self.tau2, 1e-3, 25.0))
@@ -274,7 +274,7 @@ class PooledLogs:
 
 def _towards(a: np.ndarray, gamma: np.ndarray) -> np.ndarray:
     """Return the over-relaxed step of the logarithm of a variance."""
-    return RELAX * np.clip(np.log(np.maximum(a, 1e-12) / gamma), -2.0, 2.0)
+    return OVER_RELAXATION * np.clip(np.log(np.maximum(a, 1e-12) / gamma), -2.0, 2.0)
 
 
 def full_step(

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .blocks import Batch, one_plus, root, times
+from .blocks import AgentBatch, one_plus, root, times
 from .families import FAMILIES, Student
 
 if TYPE_CHECKING:
     from .population import Population
 
 #: Maximum number of Newton steps of one agent's posterior, and the tolerance that ends them.
-STEPS, TOLERANCE = 50, 1e-9
+MAX_NEWTON_STEPS, NEWTON_TOLERANCE = 50, 1e-9
 
 
 def solve(V: np.ndarray, D: np.ndarray) -> np.ndarray:
@@ -34,12 +34,12 @@ def posterior(batch: Any, population: Population) -> np.ndarray:
     D = np.zeros((len(batch.agents), len(w)))
     if isinstance(family, Student):  # among several modes, the one reached from the squared loss's mode
         D = posterior(batch, population._replace(family=FAMILIES["squared"]))
-    if isinstance(batch, Batch) and batch.X.shape[1] < batch.X.shape[2]:
+    if isinstance(batch, AgentBatch) and batch.X.shape[1] < batch.X.shape[2]:
         return _posterior_in_rows(batch, population, D)
     if family.quadratic:
         return _of_squares(batch.hessian(w + D, family, s2), batch.gradient(w + D, family, s2), V)
     a, done = solve(V, D), np.zeros(len(D), bool)
-    for _ in range(STEPS):
+    for _ in range(MAX_NEWTON_STEPS):
         gradient = batch.gradient(w + D, family, s2)
         block = batch.block(w + D, family, s2, V)
         da = block.apply(times(V, gradient) + D) - gradient - a
@@ -51,7 +51,7 @@ def posterior(batch: Any, population: Population) -> np.ndarray:
 
         t = _steps(value, done)
         a, D = a + t * da, D + t * dD
-        done |= np.abs(t * dD).max(axis=1) < TOLERANCE
+        done |= np.abs(t * dD).max(axis=1) < NEWTON_TOLERANCE
         if done.all():
             break
     return D
@@ -70,7 +70,7 @@ def _of_squares(H: np.ndarray, gradient: np.ndarray, V: np.ndarray) -> np.ndarra
     return z * L if L.ndim == 1 else z @ L.T
 
 
-def _posterior_in_rows(batch: Batch, population: Population, D: np.ndarray) -> np.ndarray:
+def _posterior_in_rows(batch: AgentBatch, population: Population, D: np.ndarray) -> np.ndarray:
     """Return the deviations in the span of the rows, d = V X' alpha: a step costs m^3, for any number of columns."""
     family, s2 = population.family, population.s2
     VX = times(population.V, batch.X)
@@ -80,7 +80,7 @@ def _posterior_in_rows(batch: Batch, population: Population, D: np.ndarray) -> n
     alpha, done = np.zeros_like(base), np.zeros(len(base), bool)
     if isinstance(family, Student):  # start at the mode of the squared loss
         alpha = batch.weight * (batch.y - z) / s2
-    for _ in range(STEPS):
+    for _ in range(MAX_NEWTON_STEPS):
         u = np.sqrt(batch.weight * family.curvature(z, s2))
         b = u * u * (z - base) - batch.weight * family.slope(z, batch.y, s2)
         right = u * np.matmul(gram, b[..., None])[..., 0]
@@ -95,7 +95,7 @@ def _posterior_in_rows(batch: Batch, population: Population, D: np.ndarray) -> n
 
         t = 1.0 if family.quadratic else _steps(value, done)
         z, alpha = z + t * dz, alpha + t * step
-        done |= np.abs(t * dz).max(axis=1) < TOLERANCE
+        done |= np.abs(t * dz).max(axis=1) < NEWTON_TOLERANCE
         if family.quadratic or done.all():
             break
     return np.matmul(alpha[:, None, :], VX)[:, 0]

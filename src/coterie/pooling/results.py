@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from .families import FAMILIES, LARGEST, NOISY, Family, Student
+from .families import FAMILIES, MAX_LOG_RATE, NOISY, Family, Student
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Fitted:
         if self.family.name == "poisson":
             # A gamma rate with the moments of exp(z) makes counts negative binomial.
             v = np.expm1(np.clip(variance, 1e-9, 2.0))
-            rate = np.exp(np.minimum(mean + 0.5 * np.minimum(variance, 2.0), LARGEST))
+            rate = np.exp(np.minimum(mean + 0.5 * np.minimum(variance, 2.0), MAX_LOG_RATE))
             return np.stack([stats.nbinom.ppf(tail, 1.0 / v, 1.0 / (1.0 + v * rate)) for tail in tails], axis=1)
         law = stats.t(self.family.dof) if isinstance(self.family, Student) else stats.norm()
         half = np.sqrt(variance + s2)[:, None] * law.ppf(tails)

@@ -16,7 +16,7 @@ from .._threads import in_threads
 from ..core.batches import batches, jobs, padded
 from ..data.ids import grouping, is_sorted
 from . import designs
-from .blocks import Batch
+from .blocks import AgentBatch
 from .designs import Design, Values
 from .sample import Sample
 from .sums import Sums
@@ -135,21 +135,23 @@ class Grouped(NamedTuple):
         """Number of rows; a weight of 2 counts as two."""
         return float(len(self.y) if self.weight is None else self.weight.sum())
 
-    def batches(self, design: Design, agents: np.ndarray) -> Iterator[Batch]:
+    def batches(self, design: Design, agents: np.ndarray) -> Iterator[AgentBatch]:
         """Generate the rows of some agents in columns of the design; agents are numbered as listed."""
         return (make() for make in self.parts(design, agents))
 
-    def parts(self, design: Design, agents: np.ndarray) -> Iterator[Callable[[], Batch]]:
+    def parts(self, design: Design, agents: np.ndarray) -> Iterator[Callable[[], AgentBatch]]:
         """Generate functions that make the batches: threads make them when needed, so that few are in memory."""
         sizes, start = self.sizes[agents], self.start[agents]
         for k, width in batches(sizes, design.size):
             yield partial(self._batch, design, k, start[k], sizes[k], width)
 
-    def _batch(self, design: Design, agents: np.ndarray, start: np.ndarray, sizes: np.ndarray, width: int) -> Batch:
+    def _batch(
+        self, design: Design, agents: np.ndarray, start: np.ndarray, sizes: np.ndarray, width: int
+    ) -> AgentBatch:
         rows, real = padded(start, sizes, width)
         X = design.columns(self.X[rows.ravel()]).reshape(*rows.shape, -1)
         weight = real.astype(float) if self.weight is None else np.where(real, self.weight[rows], 0.0)
-        return Batch(agents, X, self.y[rows], weight)
+        return AgentBatch(agents, X, self.y[rows], weight)
 
     def constant(self) -> np.ndarray:
         """Return whether each column is constant inside every agent."""
@@ -326,7 +328,7 @@ class Shard:
         return self.numbers, work(self, *given)
 
 
-class Part:
+class HeldByShards:
     """Objects that shards hold under a name, for sums over shards."""
 
     def __init__(self, agents: Agents, name: Any):
@@ -345,11 +347,11 @@ def _of_part(shard: Shard, name: Any, work: Callable[..., Any], *given: Any) -> 
     return work(shard.held[name], *given)
 
 
-def hold(agents: Agents, name: Any, work: Callable[..., None], *given: Any) -> Part:
+def hold(agents: Agents, name: Any, work: Callable[..., None], *given: Any) -> HeldByShards:
     """Let all shards hold an object, and also processes that take over their agents."""
     agents.remember(name, work, name, *given)
     agents.each(work, name, *given)
-    return Part(agents, name)
+    return HeldByShards(agents, name)
 
 
 def of_agents(agents: Agents, work: Callable[..., Any], *given: Any) -> list[np.ndarray]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from .._threads import in_threads
 from ..core.batches import jobs
-from .blocks import Batch, Block, times
+from .blocks import AgentBatch, Block, times
 from .families import NOISY, Family
 from .posterior import posterior, solve
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 #: Variance of a predictor at which the correction of Laplace's gradients is halved. Without this bound, two or three
 #: rows of a rare class would let V diverge.
-SATURATE = 4.0
+SATURATION_VARIANCE = 4.0
 
 
 class Seen(NamedTuple):
@@ -71,7 +71,7 @@ class Sample:
     Batches are processed by several threads, and their sums are added in the order of the batches.
     """
 
-    def __init__(self, batches: list[Batch], n: int, place: np.ndarray | None = None, n_jobs: int | None = 1):
+    def __init__(self, batches: list[AgentBatch], n: int, place: np.ndarray | None = None, n_jobs: int | None = 1):
         self.batches, self.n, self.place = batches, n, np.arange(n) if place is None else place
         self.n_jobs = jobs(n_jobs, sum(batch.X.size for batch in batches))
         self.D = np.zeros((n, batches[0].X.shape[2] if batches else 0))
@@ -114,7 +114,7 @@ class Sample:
         a = solve(V, D)
         gradients, correction, E = np.zeros_like(D), np.zeros_like(D), D.copy()  # C_i = 0 for agents without rows
 
-        def work(batch: Batch) -> tuple[Block, np.ndarray, np.ndarray, float, float]:
+        def work(batch: AgentBatch) -> tuple[Block, np.ndarray, np.ndarray, float, float]:
             k = batch.agents
             T = w + D[k]
             block = batch.block(T, family, s2, V)
@@ -142,7 +142,7 @@ class Sample:
         # d <- -E + V C (E - dw), written as V times a vector, so that V^-1 d is known without an inverse.
         da = -step.gradients - step.a
 
-        def work(pair: tuple[Batch, Block]) -> np.ndarray:
+        def work(pair: tuple[AgentBatch, Block]) -> np.ndarray:
             batch, block = pair
             k = batch.agents
             da[k] += block.apply(step.E[k] - dw)
@@ -161,7 +161,7 @@ class Sample:
         family, s2, w = step.family, step.s2, step.w + t * step.dw
         self.D = D = step.D + t * times(step.V, step.da)
 
-        def work(batch: Batch) -> tuple[float, float]:
+        def work(batch: AgentBatch) -> tuple[float, float]:
             z = batch.latent(w + D[batch.agents])
             excess = float((batch.weight * family.excess(z, batch.y, s2)).sum()) if isinstance(family, NOISY) else 0.0
             return float((batch.weight * family.loss(z, batch.y, s2)).sum(axis=1).sum()), excess
@@ -201,7 +201,7 @@ def _same(a: np.ndarray | None, b: np.ndarray | None) -> bool:
     return a is b or (a is not None and b is not None and np.array_equal(a, b))
 
 
-def laplace_correction(batch: Batch, T: np.ndarray, block: Block, family: Family, V: np.ndarray) -> np.ndarray:
+def laplace_correction(batch: AgentBatch, T: np.ndarray, block: Block, family: Family, V: np.ndarray) -> np.ndarray:
     """Return b_i = (I - J_i)' c_i, c_i = 1/2 sum_j l'''_j s_j x_j: the gradient of log |A_i| / 2 in theta_i.
 
     Without this correction, w and V are too small for classes and counts: the bias of penalised quasi-likelihood.
@@ -209,11 +209,13 @@ def laplace_correction(batch: Batch, T: np.ndarray, block: Block, family: Family
     if family.noisy:
         return np.zeros_like(T)
     s = block.leverage(batch.X, V)
-    c = np.matmul((0.5 * batch.weight * family.third(batch.latent(T)) * s / (1.0 + s / SATURATE))[:, None], batch.X)
+    c = np.matmul(
+        (0.5 * batch.weight * family.third(batch.latent(T)) * s / (1.0 + s / SATURATION_VARIANCE))[:, None], batch.X
+    )
     return c[:, 0] - block.apply(times(V, c[:, 0]))
 
 
-def left_out(batch: Batch, population: Population, D: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def left_out(batch: AgentBatch, population: Population, D: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return predictors of every row of a batch when the row is left out, and variances (k, m), with the same
     population.
 

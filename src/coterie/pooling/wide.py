@@ -7,8 +7,8 @@ gamma_k = v_k sum_i diag(X_i' M_ii X_i)_k, and u_k diag(X' M X)_k for w. U is di
 like those of V: with one prior variance for all common slopes, important common slopes would be attributed to the
 deviations.
 
-The variances are learned in this way from at most :data:`GRAM` rows. The mode of all rows is then computed by Newton's
-method with conjugate gradients, which only multiplies rows by vectors.
+The variances are learned in this way from at most :data:`MAX_GRAM_ROWS` rows. The mode of all rows is then computed by
+Newton's method with conjugate gradients, which only multiplies rows by vectors.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from .._conjugate import conjugate_gradients
 from .blocks import in_rows, one_plus
 from .designs import PLAIN, standards
 from .families import FAMILIES, NOISY, Family
-from .population import FLAT, PooledLogs
+from .population import INTERCEPT_PRECISION, PooledLogs
 from .results import AroundCommon, Fitted
 from .rows import Grouped, dense
-from .sample import SATURATE
+from .sample import SATURATION_VARIANCE
 
 #: Maximum number of rows from which variances are learned: their Gram matrix is inverted in every round.
-GRAM = 1500
+MAX_GRAM_ROWS = 1500
 #: Attributes of a model that a file holds in addition to its rows and variances.
-PARTS = ("mean", "spread", "w", "D", "precision")
+SAVED_PARTS = ("mean", "spread", "w", "D", "precision")
 #: Prior variance of the common intercept while variances are learned.
-BROAD = 1e3
+INTERCEPT_PRIOR_VARIANCE = 1e3
 
 
 def kernel(A: Any, v: np.ndarray, B: Any) -> np.ndarray:
@@ -156,7 +156,7 @@ class Wide(AroundCommon, Fitted):
             if agent >= 0:
                 mean[rows] += Z @ self.D[agent, :-1] + self.D[agent, -1]
             if spread:
-                known, weight = grouped.X[own][:GRAM], weights[own][:GRAM]
+                known, weight = grouped.X[own][:MAX_GRAM_ROWS], weights[own][:MAX_GRAM_ROWS]
                 model = self.w + (self.D[agent] if agent >= 0 else 0.0)
                 u = np.sqrt(weight * self.family.curvature(known @ model[:-1] + model[-1], s2))
                 cross = kernel(Z, V, known)  # x' V X_i'
@@ -190,7 +190,7 @@ class Wide(AroundCommon, Fitted):
             "v": v,
             "log_sd": log_sd,
             **{"y": y, "weight": weight, "start": start},
-            **{name: getattr(self, name) for name in PARTS},
+            **{name: getattr(self, name) for name in SAVED_PARTS},
         }
 
     @classmethod
@@ -205,7 +205,7 @@ class Wide(AroundCommon, Fitted):
             X = sparse.csr_array((arrays["X_data"], arrays["X_indices"], arrays["X_indptr"]), shape=shape)
         s2, log_evidence, rounds = arrays["numbers"].tolist()
         strengths = Strengths(arrays["v"], arrays["u"], s2, log_evidence, arrays["log_sd"], int(rounds))
-        parts = {name: arrays[name] for name in PARTS}
+        parts = {name: arrays[name] for name in SAVED_PARTS}
         grouped = Grouped(X, arrays["y"], arrays["weight"], arrays["start"])
         if parts["D"].shape != (grouped.n, len(parts["w"])) or len(strengths.v) != len(parts["w"]):
             raise ValueError(
@@ -254,7 +254,7 @@ def fit_wide(
         center = float(weights @ y / total)
         scale = float(np.sqrt(weights @ (y - center) ** 2 / total)) or 1.0
     grouped = Grouped.of(standard(X, mean, spread), (y - center) / scale, codes, n, weight)
-    strengths = strengths_of(grouped.some(chosen(grouped, GRAM)), family, progress)
+    strengths = strengths_of(grouped.some(chosen(grouped, MAX_GRAM_ROWS)), family, progress)
     w, D, precision = mode(grouped, family, strengths)
     evidence = {PLAIN: strengths.log_evidence}
     return Wide(family, center, scale, evidence, {}, grouped, mean, spread, strengths, w, D, precision)
@@ -296,7 +296,7 @@ def strengths_of(
     total = float(weight.sum())
     size = max(float(weight @ row_squares(X)) / total, 1e-12)  # mean squared length of a row
     v = np.append(np.full(p, 1.0 / size), 1.0)
-    u = np.append(np.full(p, 1.0 / size), BROAD)
+    u = np.append(np.full(p, 1.0 / size), INTERCEPT_PRIOR_VARIANCE)
     s2, f = 1.0, np.zeros(N)
     if family.name == "poisson":
         f[:] = np.log(max(float(weight @ y) / total, 1e-3))
@@ -336,7 +336,7 @@ def strengths_of(
                 break
         # The step of PooledLogs, with D = V X' alpha and G = sum_i X_i' M_ii X_i.
         s = np.maximum(np.diag(K) - np.einsum("ij,ji->i", K, M @ K), 0.0)
-        h = 0.5 * weight * family.third(f) * s / (1.0 + s / SATURATE)
+        h = 0.5 * weight * family.third(f) * s / (1.0 + s / SATURATION_VARIANCE)
         h = h - M @ (K @ h)
         score, trace = np.zeros(p + 1), np.zeros(p + 1)
         for rows, B in zip(own, parts, strict=True):
@@ -348,7 +348,7 @@ def strengths_of(
         wide, gained = common.step(
             u, shown, np.maximum(a * a - 2.0 * a * correction, 0.3 * a * a) * u * u, np.zeros(p + 1)
         )
-        wide[-1] = BROAD
+        wide[-1] = INTERCEPT_PRIOR_VARIANCE
         change += gained
         noise = s2
         if isinstance(family, NOISY):
@@ -362,10 +362,14 @@ def strengths_of(
         v, u, s2 = new, wide, noise
     information = (v * trace) ** 2 / (2.0 * n)
     log = -float((weight * (family.loss(f, y, s2) - family.constant(y, s2))).sum())
-    log += 0.5 * np.log(BROAD) - 0.5 * float(alpha @ (f - base)) - 0.5 * float(np.linalg.slogdet(one_plus(K, c))[1])
+    log += (
+        0.5 * np.log(INTERCEPT_PRIOR_VARIANCE)
+        - 0.5 * float(alpha @ (f - base))
+        - 0.5 * float(np.linalg.slogdet(one_plus(K, c))[1])
+    )
     log += logs.log_prior(v, information) + common.log_prior(u, (u * shown) ** 2 / 2.0)
     log_sd = 1.0 / np.sqrt(np.maximum(information + logs.precision(), 1e-12))
-    return Strengths(v, np.append(u[:-1], 1.0 / FLAT), s2, log, log_sd, k + 1)
+    return Strengths(v, np.append(u[:-1], 1.0 / INTERCEPT_PRECISION), s2, log, log_sd, k + 1)
 
 
 def mode(
@@ -431,6 +435,6 @@ def mode(
     D = t[p + 1 :].reshape(n, p + 1) * deviation
     precision = 1.0 / strengths.u
     for rows in own if common is None else []:
-        B, u = X[rows][:GRAM], np.sqrt((weight * family.curvature(z, s2))[rows][:GRAM])
+        B, u = X[rows][:MAX_GRAM_ROWS], np.sqrt((weight * family.curvature(z, s2))[rows][:MAX_GRAM_ROWS])
         precision += diagonal(B, in_rows(kernel(B, v, B), u))
     return w, D, precision

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from .. import plots
 from ..errors import ParameterError
-from ..evaluation import LOWER
+from ..evaluation import LOWER_IS_BETTER
 from .tables import StudyTable, which_are_best
 
 #: One or several names of settings or results.
@@ -219,7 +219,7 @@ class Study:
         """Return `higher`, or the default by usual names. The worst tenth of an error is also an error."""
         if name == "worst_tenth" and "rmse" in self.values:
             name = "rmse"
-        return name not in LOWER if higher is None else higher
+        return name not in LOWER_IS_BETTER if higher is None else higher
 
     def __repr__(self) -> str:
         seeds = self.frame["seed"].nunique()

@@ -18,20 +18,20 @@ from ..raw import Names, RawTable, label_of, read, sparse_means
 from ..summaries import Numbers, Texts, copies_by_prints, summarise
 from .labels import Labels, LabelSummary
 from .pieces import Piece, Reading
-from .rows import Rows, for_rows
+from .rows import PieceRows, for_rows
 
 #: Maximum number of pieces, and of their bytes, in one task of a worker. The result does not depend on the bundles.
-BUNDLE, BUNDLE_BYTES = 128, 16_000_000
+MAX_BUNDLE_PIECES, MAX_BUNDLE_BYTES = 128, 16_000_000
 #: Up to this number of agents, the agents of a piece are stored; also up to 1/16 of all agents.
-MANY = 4096
+MIN_STORED_AGENTS = 4096
 #: Maximum number of bad agents that a message lists.
-SHOWN = 20
+MAX_LISTED_AGENTS = 20
 
 # -- agents whose rows cannot be used ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Problem:
+class Fault:
     """Reason why an agent, or a piece without a single agent, cannot be used."""
 
     piece: int | None  # number of the piece
@@ -44,7 +44,7 @@ class Problem:
 class BadAgents:
     """Agents and pieces that cannot be used, or that are left out."""
 
-    problems: Sequence[Problem] = ()
+    problems: Sequence[Fault] = ()
 
     @property
     def agents(self) -> set[Hashable]:
@@ -76,8 +76,8 @@ class BadAgents:
             return DataError(lines[0] + advice)
         if len({reason for _, reason in titles.values()}) == 1:
             return DataError(f"{len(lines)} times the same problem, first in {lines[0]}{advice}")
-        more = f"\n  and {len(lines) - SHOWN} more" if len(lines) > SHOWN else ""
-        listed = "".join(f"\n  {line}" for line in lines[:SHOWN])
+        more = f"\n  and {len(lines) - MAX_LISTED_AGENTS} more" if len(lines) > MAX_LISTED_AGENTS else ""
+        listed = "".join(f"\n  {line}" for line in lines[:MAX_LISTED_AGENTS])
         return DataError(f"{len(lines)} agents or files cannot be used{advice}:{listed}{more}")
 
 
@@ -175,7 +175,7 @@ class Found:
     sizes: list[int] = field(default_factory=list)
     holds: dict[int, Any] = field(default_factory=dict)  # agents of each piece with several agents; None if too many
     labels: LabelSummary = field(default_factory=LabelSummary)
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[Fault] = field(default_factory=list)
 
     def add(self, other: Found) -> None:
         """Add the summary of the next pieces."""
@@ -206,7 +206,7 @@ class Found:
         """Store which agents have rows in a piece, or None for too many agents: the piece is then always read."""
         before = self.holds.get(piece, np.zeros(0, np.int32))
         both = None if agents is None or before is None else np.union1d(before, agents).astype(np.int32)
-        self.holds[piece] = None if both is None or both.size > max(MANY, len(self.agents) // 16) else both
+        self.holds[piece] = None if both is None or both.size > max(MIN_STORED_AGENTS, len(self.agents) // 16) else both
 
     def conflicts(self, reading: Reading, labels: str) -> frozenset[str]:
         """Return columns of csv files and paths that must be read as text."""
@@ -235,12 +235,12 @@ class Found:
             unnamed = each.names is None or reference.names is None
             if not unnamed or len(each.columns) != len(reference.columns):
                 reason = difference(each, reference, pieces)
-                problems += [Problem(k, pieces[k].agent, reason) for k in dict.fromkeys(each.pieces)]
+                problems += [Fault(k, pieces[k].agent, reason) for k in dict.fromkeys(each.pieces)]
         known = {problem.agent for problem in problems} | out.agents
         for k, piece in enumerate(pieces):
             if piece.agent is not None and piece.agent not in self.agents and piece.agent not in known:
                 known.add(piece.agent)
-                problems.append(Problem(k, piece.agent, "no rows"))
+                problems.append(Fault(k, piece.agent, "no rows"))
         return BadAgents(problems)
 
     def reference(self) -> ColumnSet | None:
@@ -271,10 +271,10 @@ def look_at(
     pieces = dict(bundle)
     first = bundle[0][0] << 40 if bundle else 0  # number of the first row, for fingerprints: unique to the bundle
 
-    def use(rows: Rows) -> None:
+    def use(rows: PieceRows) -> None:
         nonlocal first
         problems = [
-            Problem(k, None, f"row {row}: the agent is missing" + (f", as in {n - 1} more" if n > 1 else ""), True)
+            Fault(k, None, f"row {row}: the agent is missing" + (f", as in {n - 1} more" if n > 1 else ""), True)
             for k, row, n in rows.orphans
         ]
         if out and not out.isdisjoint(rows.ids):
@@ -290,7 +290,7 @@ def look_at(
             for row in sorted(bad):
                 worst.setdefault(int(rows.codes[row]), row)
             problems += [
-                Problem(int(rows.pieces[row]), rows.ids[code], f"row {rows.places[row]}: {bad[row]}")
+                Fault(int(rows.pieces[row]), rows.ids[code], f"row {rows.places[row]}: {bad[row]}")
                 for code, row in worst.items()
             ]
             keep = np.flatnonzero(~np.isin(rows.codes, list(worst)))
@@ -303,13 +303,13 @@ def look_at(
         found.problems += problems
 
     def failed(number: int, reason: str) -> None:
-        found.problems.append(Problem(number, pieces[number].agent, reason))
+        found.problems.append(Fault(number, pieces[number].agent, reason))
 
     for_rows(bundle, reading, use, failed)
     return found
 
 
-def _checked(rows: Rows, said: Labels, labels: str, missing: str, owner: str) -> tuple[RawTable, dict[int, str]]:
+def _checked(rows: PieceRows, said: Labels, labels: str, missing: str, owner: str) -> tuple[RawTable, dict[int, str]]:
     """Return the features, and the rows that cannot be used, with reasons."""
     bad = said.unusable(labels, rows.written is None)
     table = read(rows.X, owner)
@@ -326,7 +326,7 @@ def _checked(rows: Rows, said: Labels, labels: str, missing: str, owner: str) ->
 
 
 def _add(
-    found: Found, rows: Rows, table: RawTable, said: Labels, labels: str, pieces: dict[int, Piece], first: int
+    found: Found, rows: PieceRows, table: RawTable, said: Labels, labels: str, pieces: dict[int, Piece], first: int
 ) -> None:
     """Add rows that can be used to the summary."""
     numbers = np.unique(rows.pieces).tolist()
@@ -355,7 +355,7 @@ def _add(
             found.hold(number, places[code[holder == number]])
 
 
-def _kind(rows: Rows, table: RawTable, j: int, column: Numbers | Texts, name: str) -> dict[str, str]:
+def _kind(rows: PieceRows, table: RawTable, j: int, column: Numbers | Texts, name: str) -> dict[str, str]:
     """Return the kind of a column and the name of its piece; empty if all values are missing."""
     if column.gaps == column.rows:
         return {}
@@ -377,9 +377,9 @@ def bundles(pieces: Sequence[Piece], out: BadAgents) -> list[list[tuple[int, Pie
     for k, piece in enumerate(pieces):
         if k in gone or piece.agent in agents:
             continue
-        if not found or room <= 0 or len(found[-1]) >= BUNDLE:
+        if not found or room <= 0 or len(found[-1]) >= MAX_BUNDLE_PIECES:
             found.append([])
-            room = BUNDLE_BYTES
+            room = MAX_BUNDLE_BYTES
         found[-1].append((k, piece))
         room -= piece.size
     return found

@@ -17,7 +17,7 @@ from .files import File, find_files, has_wildcard, is_url, open_file, plain_path
 #: Value of a hive partition for rows whose value is missing.
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 #: File size, in bytes, above which a parquet file is read by row groups, and a csv file in chunks.
-LARGE = 64_000_000
+LARGE_FILE_BYTES = 64_000_000
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def pieces_of(source: Source, agents: str | None) -> tuple[list[Piece], str | No
 def _parts(file: File, agent: Any, keys: Mapping[str, str]) -> list[Piece]:
     """Return the pieces of a file: a large parquet file has one piece for each row group."""
     piece = Piece(file.path, _full(file.path), agent, tuple(keys.items()), size=file.size)
-    if suffix_of(file.path) != ".parquet" or file.size <= LARGE:
+    if suffix_of(file.path) != ".parquet" or file.size <= LARGE_FILE_BYTES:
         return [piece]
     try:
         from pyarrow import parquet

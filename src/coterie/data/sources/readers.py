@@ -23,10 +23,10 @@ from ..ids import WRITTEN_NUMBER
 from ..raw import as_array
 from . import is_ref
 from .files import NO_FILE, UNKNOWN_KIND, find_files, has_wildcard, is_url, open_file, suffix_of
-from .pieces import LARGE, Piece, Reading
+from .pieces import LARGE_FILE_BYTES, Piece, Reading
 
-#: Number of rows in a chunk of a csv file larger than ``LARGE``.
-CSV_ROWS = 100_000
+#: Number of rows in a chunk of a csv file larger than ``LARGE_FILE_BYTES``.
+CSV_CHUNK_ROWS = 100_000
 CSR = ("X_data", "X_indices", "X_indptr", "X_shape")
 
 
@@ -222,7 +222,7 @@ def _file(path: str, piece: Piece, reading: Reading) -> Iterator[Chunk]:
 def _csv(stream: Any, piece: Piece, reading: Reading) -> Iterator[Chunk]:
     wanted = reading.named
     ids = [] if reading.agents is None or piece.agent is not None else [reading.agents]
-    whole = 0 < piece.size <= LARGE
+    whole = 0 < piece.size <= LARGE_FILE_BYTES
     names: list[str] = []
 
     def use(name: str) -> bool:
@@ -237,7 +237,7 @@ def _csv(stream: Any, piece: Piece, reading: Reading) -> Iterator[Chunk]:
             dtype=dict.fromkeys(reading.text - set(ids), str),
             usecols=None if wanted is None else use,
             low_memory=False,
-            chunksize=None if whole else CSV_ROWS,
+            chunksize=None if whole else CSV_CHUNK_ROWS,
         )
     except pd.errors.EmptyDataError as error:
         raise DataError("the file is empty") from error

@@ -25,11 +25,11 @@ from .pieces import NULL_PARTITION, Piece, Reading
 from .readers import Chunk, contents
 
 #: Number of values (numbers and texts) that are processed at a time.
-CELLS = 1_000_000
+MAX_BATCH_CELLS = 1_000_000
 
 
 @dataclass
-class Rows:
+class PieceRows:
     """Rows of one or several pieces with equal signatures."""
 
     X: Any  # features: a frame, an array or a sparse matrix
@@ -42,7 +42,7 @@ class Rows:
     written: frozenset[str] | None  # columns read as text, whose type is only known by their text; None: all (csv)
     orphans: list[tuple[int, int, int]]  # (piece, row, count) of rows without an id, which are left out
 
-    def take(self, rows: NDArray[Any]) -> Rows:
+    def take(self, rows: NDArray[Any]) -> PieceRows:
         """Return some of the rows, in the same order."""
         used, codes = np.unique(self.codes[rows], return_inverse=True)
         return replace(
@@ -58,7 +58,7 @@ class Rows:
         )
 
 
-class _Part(NamedTuple):
+class _PlacedChunk(NamedTuple):
     """A chunk of a numbered piece, with the first row's number in the piece and among all rows read."""
 
     number: int
@@ -71,7 +71,7 @@ class _Part(NamedTuple):
 def for_rows(
     pieces: Iterable[tuple[int, Piece]],
     reading: Reading,
-    use: Callable[[Rows], None],
+    use: Callable[[PieceRows], None],
     failed: Callable[[int, str], None],
 ) -> None:
     """Call `use` with the rows of numbered pieces, several pieces at a time, and `failed` with pieces that cannot be
@@ -80,11 +80,11 @@ def for_rows(
     If `use` raises a DataError for several pieces, it is called again for each of them, so that only faulty pieces
     fail.
     """
-    batches: dict[Hashable, list[_Part]] = {}
+    batches: dict[Hashable, list[_PlacedChunk]] = {}
     cells: Counter[Hashable] = Counter()
     order = 0
 
-    def flush(parts: list[_Part]) -> None:
+    def flush(parts: list[_PlacedChunk]) -> None:
         try:
             use(_rows(parts, reading))
         except DataError as error:
@@ -106,17 +106,17 @@ def for_rows(
             if not chunk.rows:
                 continue
             key = (chunk.signature, piece.agent is None, tuple(dict(piece.keys)))
-            batches.setdefault(key, []).append(_Part(number, piece, chunk, place, order))
+            batches.setdefault(key, []).append(_PlacedChunk(number, piece, chunk, place, order))
             place, order = place + chunk.rows, order + chunk.rows
             cells[key] += chunk.rows * chunk.table.shape[1]
-            if cells[key] >= CELLS:
+            if cells[key] >= MAX_BATCH_CELLS:
                 del cells[key]
                 flush(batches.pop(key))
     for parts in batches.values():
         flush(parts)
 
 
-def _rows(parts: list[_Part], reading: Reading) -> Rows:
+def _rows(parts: list[_PlacedChunk], reading: Reading) -> PieceRows:
     """Return the rows of all chunks, with their labels and ids."""
     numbers, owned, read, place, order = (list(each) for each in zip(*parts, strict=True))
     kind, keys = read[0].kind, tuple(dict(owned[0].keys))
@@ -146,7 +146,7 @@ def _rows(parts: list[_Part], reading: Reading) -> Rows:
         X = X[list(reading.columns)]
     pieces, places = np.repeat(numbers, sizes), spans(np.array(place), sizes)
     written = None if kind == "csv" else frozenset(keys)
-    rows = Rows(X, y, ids, codes, pieces, places, spans(np.array(order), sizes), written, [])
+    rows = PieceRows(X, y, ids, codes, pieces, places, spans(np.array(order), sizes), written, [])
     lost = np.flatnonzero(codes < 0)
     if not lost.size:
         return rows

@@ -28,9 +28,9 @@ from ..raw import Names
 from ..table import Table
 from . import Source, as_source
 from .labels import Labels
-from .look import SHOWN, BadAgents, ColumnSet, Found, bundles, columns_of, look_at, title_of
+from .look import MAX_LISTED_AGENTS, BadAgents, ColumnSet, Found, bundles, columns_of, look_at, title_of
 from .pieces import Piece, Reading, pieces_of
-from .rows import Rows, for_rows
+from .rows import PieceRows, for_rows
 
 __all__ = ["Survey", "collected", "survey"]
 
@@ -122,8 +122,8 @@ def survey(
             break
     told = [f"{title}: {reason}" for title, (_, reason) in out.titles(pieces).items()]
     if told:
-        more = f"; and {len(told) - SHOWN} more" if len(told) > SHOWN else ""
-        log.warning("left out %d: %s%s", len(told), "; ".join(told[:SHOWN]), more)
+        more = f"; and {len(told) - MAX_LISTED_AGENTS} more" if len(told) > MAX_LISTED_AGENTS else ""
+        log.warning("left out %d: %s%s", len(told), "; ".join(told[:MAX_LISTED_AGENTS]), more)
     columns = partial(columns_of, missing=missing, drop=drop)
     return _together(found, pieces, reading, source, out, columns, labels, owner)
 
@@ -180,8 +180,8 @@ class Survey:
     def load(self, which: ArrayLike) -> Table:
         """Load and encode the rows of some members, given by their numbers, in the process that calls this method.
 
-        Rows are grouped by agent in the order of `which`; the rows of each agent are in the order of the pieces. Labels
-        are indices of classes, numbers, or unchanged.
+        PieceRows are grouped by agent in the order of `which`; the rows of each agent are in the order of the pieces.
+        Labels are indices of classes, numbers, or unchanged.
 
         Parameters
         ----------
@@ -212,7 +212,7 @@ class Survey:
         number = {member: k for k, member in enumerate(self.members)}
         found: list[tuple[Any, NDArray[Any], Integers, Integers]] = []
 
-        def some(rows: Rows) -> None:
+        def some(rows: PieceRows) -> None:
             theirs = np.array([number.get(as_read(raw, self._ids), -1) for raw in rows.ids], np.int64)
             mine = np.where(theirs < 0, -1, place[theirs])[rows.codes]
             keep = np.flatnonzero(mine >= 0)
@@ -246,7 +246,7 @@ class Survey:
             X = pd.DataFrame(X, columns=list(self.names), copy=False)
         return self.columns.apply(X, self._asked_by)
 
-    def _label_values(self, rows: Rows) -> NDArray[Any]:
+    def _label_values(self, rows: PieceRows) -> NDArray[Any]:
         found = Labels.read(rows.y)
         found.unusable(self._labels, rows.written is None)
         if self._labels == "number":

@@ -477,7 +477,7 @@ def clusters(
 
 
 #: Parameters that can drift, with a function of the final value and the part of the way that is done.
-PARTS: Mapping[str, Callable[[np.ndarray, float], np.ndarray]] = {
+GRADUAL: Mapping[str, Callable[[np.ndarray, float], np.ndarray]] = {
     "turn": lambda angle, part: part * angle,
     "offset": lambda offset, part: part * offset,
     "noise": lambda noise, part: part * noise,
@@ -513,7 +513,7 @@ class Drift:
             raise IndexError(f"step {step} of a drift in {self.steps} steps: they go from 0 to {self.steps}")
         if place == 0:
             return self.data
-        partly = {name: PARTS[name](value, place / self.steps) for name, value in self.end.parameters.items()}
+        partly = {name: GRADUAL[name](value, place / self.steps) for name, value in self.end.parameters.items()}
         return self.end.apply(self.data, partly, self._stream)
 
     def __iter__(self) -> Iterator[AgentData]:
@@ -590,10 +590,10 @@ def drift(
     """
     integer("steps", steps)
     end = shift(data, seed=seed, **how)
-    jumps = sorted(set(end.parameters) - set(PARTS))
+    jumps = sorted(set(end.parameters) - set(GRADUAL))
     if jumps or not end.parameters:
         what = f"{jumps[0]} cannot be gradual" if jumps else "no parameter drifts"
-        raise ParameterError(f"{what}: expected some of {', '.join(PARTS)}")
+        raise ParameterError(f"{what}: expected some of {', '.join(GRADUAL)}")
     if "scale" in end.parameters and end.parameters["scale"].min() <= 0.0:
         raise ParameterError(f"scale = {end.parameters['scale'].min()}: a drift needs positive factors")
     return Drift(data, end, steps)

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 
 from ..._version import __version__
-from ..report import FALSE_DISCOVERIES, MEASURES, plain, sizes_of
-from .curves import COVERAGE, Output, Shown, outputs_of
+from ..report import FALSE_DISCOVERY_RATE, MEASURES, plain, sizes_of
+from .curves import COVERAGE, Shown, ShownOutput, outputs_of
 from .places import places
 from .words import explained, headline
 
 #: Maximum number of agents on a page. Agents that were measured, or are outliers, come first.
-AGENTS = 20_000
+MAX_PAGE_AGENTS = 20_000
 #: Digits of a number, and of a position on the map.
-DIGITS, PLACE = 5, 4
+NUMBER_DIGITS, POSITION_DIGITS = 5, 4
 
 
 def document(report: Any) -> dict[str, Any]:
@@ -53,7 +53,7 @@ def document(report: Any) -> dict[str, Any]:
         "coverage": COVERAGE,
         "features": _columns(tables["features"]),
         "tests": _tested(report, place),
-        "threshold": FALSE_DISCOVERIES,
+        "threshold": FALSE_DISCOVERY_RATE,
         "choices": _columns(tables["choices"]),
         "sent": rounded(tables["sent"]),
         "columns": tables["columns"],
@@ -79,14 +79,14 @@ def _chosen(report: Any) -> np.ndarray:
     """Return the sorted numbers of the agents that are shown."""
     model = report._model
     n = len(model.agents_)
-    if n <= AGENTS:
+    if n <= MAX_PAGE_AGENTS:
         return np.arange(n)
     first = np.zeros(n)
     for table in (report.gains, report.outliers):
         if table is not None:
             first[[model._number[agent] for agent in table["agent"]]] = 1.0
     order = np.lexsort((np.random.default_rng(0).random(n), -first))
-    return np.sort(order[:AGENTS])
+    return np.sort(order[:MAX_PAGE_AGENTS])
 
 
 def _errors(report: Any, who: np.ndarray) -> dict[str, np.ndarray]:
@@ -117,11 +117,11 @@ def _map(found: Any, who: np.ndarray, place: dict[int, int]) -> dict[str, Any]:
         "kind": found.kind,
         "shares": numbers(np.array(found.shares)),
         "bent": bent,
-        "x": numbers(xy[who, 0], PLACE),
-        "y": numbers(xy[who, 1], PLACE),
+        "x": numbers(xy[who, 0], POSITION_DIGITS),
+        "y": numbers(xy[who, 1], POSITION_DIGITS),
         "edges": [to[i][kept].tolist(), to[j][kept].tolist(), numbers(weight[kept], 3)],
         "near": near.ravel().tolist(),
-        "near_by": numbers(found.near_by[who].ravel(), PLACE),
+        "near_by": numbers(found.near_by[who].ravel(), POSITION_DIGITS),
         "nearest": int(near.shape[1]),
     }
 
@@ -137,7 +137,7 @@ def _bent(xy: np.ndarray) -> tuple[np.ndarray, bool]:
     return middle + (xy - middle) * (np.where(far > 1.0, 1.0 + np.log(np.maximum(far, 1.0)), far) / far)[:, None], True
 
 
-def _shown(report: Any, who: np.ndarray) -> list[Output]:
+def _shown(report: Any, who: np.ndarray) -> list[ShownOutput]:
     model, table = report._model, report.features
     ranked = None
     if table is not None:
@@ -149,7 +149,7 @@ def _shown(report: Any, who: np.ndarray) -> list[Output]:
     return outputs_of(model, report._rows, ranked, who)
 
 
-def _output(output: Output) -> dict[str, Any]:
+def _output(output: ShownOutput) -> dict[str, Any]:
     return vars(output) | {"features": [_feature(shown) for shown in output.features]}
 
 
@@ -207,7 +207,7 @@ def _more_notes(report: Any, who: np.ndarray) -> list[str]:
     ]
 
 
-def numbers(values: np.ndarray, digits: int = DIGITS) -> list[Any]:
+def numbers(values: np.ndarray, digits: int = NUMBER_DIGITS) -> list[Any]:
     """Return numbers rounded to `digits` significant digits; None for numbers that are not finite."""
     form = f"%.{digits}g"
     out: list[Any] = []
@@ -221,9 +221,9 @@ def numbers(values: np.ndarray, digits: int = DIGITS) -> list[Any]:
 
 
 def rounded(value: Any) -> Any:
-    """Return a nested value with its numbers rounded to ``DIGITS`` significant digits."""
+    """Return a nested value with its numbers rounded to ``NUMBER_DIGITS`` significant digits."""
     if isinstance(value, dict):
         return {key: rounded(part) for key, part in value.items()}
     if isinstance(value, list):
         return [rounded(part) for part in value]
-    return float(f"%.{DIGITS}g" % value) if isinstance(value, float) else value
+    return float(f"%.{NUMBER_DIGITS}g" % value) if isinstance(value, float) else value

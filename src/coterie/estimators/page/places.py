@@ -11,11 +11,11 @@ from ...graphs.layout import layout
 from ...pooling.rows import Grouped, dense
 
 #: Maximum number of edges that are drawn: the heaviest, in addition to the heaviest of each agent.
-EDGES = 60_000
+MAX_DRAWN_EDGES = 60_000
 #: Number of nearest agents that are named.
-NEAREST = 6
+MAX_NEAREST = 6
 #: Maximum number of principal components in which nearest agents are searched.
-DIRECTIONS = 12
+MAX_DIRECTIONS = 12
 
 
 class Places(NamedTuple):
@@ -45,7 +45,7 @@ def places(model: Any, rows: Grouped | None) -> Places:
     if model._models.covariances:
         where, shares, related = _by_correlations(model._models.covariances)
         return Places("correlations", where, shares, none, *related, far)
-    k = min(NEAREST, n - 1)
+    k = min(MAX_NEAREST, n - 1)
     if k < 1 or not directions.shape[1]:
         return Places("models", xy, shares, none, np.zeros((n, 0), int), np.zeros((n, 0)), far)
     near = nearest(np.ascontiguousarray(directions), k)
@@ -75,7 +75,7 @@ def _components(Z: np.ndarray) -> tuple[np.ndarray, list[float], np.ndarray]:
     middle = Z - Z.mean(axis=0) if n else Z
     gram = middle.T @ middle if q <= n else middle @ middle.T
     value, U = np.linalg.eigh(gram)
-    order = np.argsort(value)[::-1][:DIRECTIONS]
+    order = np.argsort(value)[::-1][:MAX_DIRECTIONS]
     value, U = np.maximum(value[order], 0.0), U[:, order]
     scores = middle @ U if q <= n else U * np.sqrt(value)
     scores = scores[:, value > 1e-12 * max(value.max(initial=0.0), 1e-300)]
@@ -89,10 +89,10 @@ def _components(Z: np.ndarray) -> tuple[np.ndarray, list[float], np.ndarray]:
 
 def _heaviest(graph: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     i, j, weight = graph.edges()
-    if len(weight) <= EDGES:
+    if len(weight) <= MAX_DRAWN_EDGES:
         return i, j, weight
     keep = np.zeros(len(weight), bool)
-    keep[np.argsort(-weight, kind="stable")[:EDGES]] = True
+    keep[np.argsort(-weight, kind="stable")[:MAX_DRAWN_EDGES]] = True
     for end in (i, j):  # and the heaviest edge of each agent
         order = np.lexsort((-weight, end))
         keep[order[np.unique(end[order], return_index=True)[1]]] = True
@@ -101,7 +101,7 @@ def _heaviest(graph: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def _by_edges(graph: Any) -> tuple[np.ndarray, np.ndarray]:
     """Return for each agent the neighbours with the heaviest edges."""
-    k = min(NEAREST, int(graph.n_neighbours.max(initial=0)))
+    k = min(MAX_NEAREST, int(graph.n_neighbours.max(initial=0)))
     near, weight = np.full((graph.n, k), -1), np.zeros((graph.n, k))
     owner = np.repeat(np.arange(graph.n), np.diff(graph.start))
     order = np.lexsort((-graph.weight, owner))
@@ -120,7 +120,7 @@ def _by_correlations(covariances: list[Any]) -> tuple[np.ndarray, list[float], t
         scale = np.sqrt(np.maximum(covariance.diagonal(), 1e-300))
         parts.append(Q * np.sqrt(np.maximum(s, 0.0)) / scale[:, None])
     U = np.hstack(parts) / np.sqrt(len(parts))  # the mean of the classes' correlations
-    n, k = len(U), min(NEAREST, len(U) - 1)
+    n, k = len(U), min(MAX_NEAREST, len(U) - 1)
     near, by = np.zeros((n, k), int), np.zeros((n, k))
     for first in range(0, n, 1000):
         C = U[first : first + 1000] @ U.T

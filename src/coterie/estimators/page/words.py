@@ -10,7 +10,7 @@ from ..report import MEASURES, number_in_words
 #: Phrases for the models that learning together is compared with.
 WHEN = {"alone": "alone", "one_model": "with one model for all"}
 #: Beginning of the note that says why gains were not measured.
-UNKNOWN = "gains are not available"
+NO_GAINS = "gains are not available"
 
 
 def explained(summary: dict[str, Any]) -> str:
@@ -33,7 +33,7 @@ def headline(report: Any, names: dict[Any, str]) -> list[dict[str, str]]:
     """Return sentences with their tones: "good", "bad" or "even" for gains, and "more" for other findings."""
     found = [_gain(report.summary, name) for name in report.summary.get("gains", {})]
     if not found:
-        why = next((note for note in report.notes if note.startswith(UNKNOWN)), UNKNOWN).removeprefix(UNKNOWN)
+        why = next((note for note in report.notes if note.startswith(NO_GAINS)), NO_GAINS).removeprefix(NO_GAINS)
         found = [{"tone": "even", "against": "", "text": f"Gains were not measured{why}."}]
     more = [text for text in (_features(report), _outliers(report, names)) if text]
     return found + [{"tone": "more", "against": "", "text": text} for text in more]

@@ -13,13 +13,13 @@ import numpy as np
 
 from ..sums import Sums
 from .base import Design, Given
-from .values import FEW, Values, quantiles_of, standards_of
+from .values import MAX_LINEAR_VALUES, Values, quantiles_of, standards_of
 
 #: Number of quantile knots of a spline, including both ends. With 8 knots, a split by time gave poor predictions.
-KNOTS = 5
-SHARES = np.linspace(0.0, 1.0, KNOTS)
+KNOTS_PER_SPLINE = 5
+SHARES = np.linspace(0.0, 1.0, KNOTS_PER_SPLINE)
 #: With this many columns or more, splines are not used.
-LARGEST = 150
+MAX_SPLINE_COLUMNS = 150
 
 
 class Spline(NamedTuple):
@@ -117,10 +117,14 @@ class Additive(Design):
         return replace(super().from_arrays(arrays), splines=splines)
 
 
-def additive_of(values: Sums, keep_linear: np.ndarray | None = None, max_columns: int = LARGEST) -> Additive | None:
+def additive_of(
+    values: Sums, keep_linear: np.ndarray | None = None, max_columns: int = MAX_SPLINE_COLUMNS
+) -> Additive | None:
     """Return splines for columns with more than a few values; None if there are none, or `max_columns` or more."""
     few = [len(np.unique(np.concatenate(found))) for found in zip(*values.each(Values.few), strict=True)]
-    bent = [k for k, found in enumerate(few) if found > FEW and (keep_linear is None or not keep_linear[k])]
+    bent = [
+        k for k, found in enumerate(few) if found > MAX_LINEAR_VALUES and (keep_linear is None or not keep_linear[k])
+    ]
     splines = {k: Spline.through(knots) for k, knots in zip(bent, quantiles_of(values, bent, SHARES), strict=True)}
     splines = {k: spline for k, spline in splines.items() if spline.size > 2}
     source = source_of(len(few), splines)

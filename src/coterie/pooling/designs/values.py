@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from .base import Design
 
 #: Number of distinct values above which a column gets a spline.
-FEW = 6
+MAX_LINEAR_VALUES = 6
 #: Number of parts into which the range of a quantile is divided per round, if values are in several processes.
-PARTS = 16
+QUANTILE_PARTS = 16
 
 
 class Values:
@@ -63,7 +63,7 @@ class Values:
         return out
 
     def few(self) -> list[np.ndarray]:
-        """Return the distinct values of every column, at most ``FEW + 1`` of them."""
+        """Return the distinct values of every column, at most ``MAX_LINEAR_VALUES + 1`` of them."""
         return [_few(self.X[:, k]) for k in range(self.X.shape[1])]
 
     def least_weight(self) -> float:
@@ -156,13 +156,13 @@ def quantiles_of(values: Sums, columns: list[int], shares: np.ndarray) -> np.nda
     # Floats are bisected as integers of the same order: each round leaves a sixteenth of the range.
     first, last = _number(low), _number(high)
     while np.any(first < last):
-        step = np.maximum((last - first) // np.uint64(PARTS), np.uint64(1))[..., None]
-        cuts = np.minimum(first[..., None] + step * np.arange(PARTS, dtype=np.uint64), last[..., None])
+        step = np.maximum((last - first) // np.uint64(QUANTILE_PARTS), np.uint64(1))[..., None]
+        cuts = np.minimum(first[..., None] + step * np.arange(QUANTILE_PARTS, dtype=np.uint64), last[..., None])
         enough = total(values, Values.upto, columns, unit, _float(cuts)) > sought[:, None]
-        at = np.where(enough.any(axis=-1), enough.argmax(axis=-1), PARTS)
-        upper = np.take_along_axis(cuts, np.minimum(at, PARTS - 1)[..., None], axis=-1)[..., 0]
+        at = np.where(enough.any(axis=-1), enough.argmax(axis=-1), QUANTILE_PARTS)
+        upper = np.take_along_axis(cuts, np.minimum(at, QUANTILE_PARTS - 1)[..., None], axis=-1)[..., 0]
         lower = np.take_along_axis(cuts, np.maximum(at - 1, 0)[..., None], axis=-1)[..., 0] + np.uint64(1)
-        first, last = np.where(at > 0, np.minimum(lower, last), first), np.where(at < PARTS, upper, last)
+        first, last = np.where(at > 0, np.minimum(lower, last), first), np.where(at < QUANTILE_PARTS, upper, last)
     low, high = np.split(_float(last), 2, axis=1)
     part = place - below
     # NumPy's interpolation.
@@ -181,6 +181,6 @@ def _float(number: np.ndarray) -> np.ndarray:
 
 
 def _few(x: np.ndarray) -> np.ndarray:
-    """Return the distinct values of a column, at most ``FEW + 1`` of them."""
+    """Return the distinct values of a column, at most ``MAX_LINEAR_VALUES + 1`` of them."""
     first = np.unique(x[:2000])
-    return (first if len(first) > FEW else np.unique(x))[: FEW + 1]
+    return (first if len(first) > MAX_LINEAR_VALUES else np.unique(x))[: MAX_LINEAR_VALUES + 1]
