@@ -135,8 +135,8 @@ def test_the_geometric_mean_solves_its_equation():
 @pytest.mark.parametrize("deviations", ["diagonal", "full", "scalar"])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_the_evidence_of_squared_losses_is_the_marginal_likelihood(deviations, weighted):
-    """By the dense normal density of all labels. A flat intercept has the precision INTERCEPT_PRECISION, whose logarithm
-    is left out: it is the same for every model. What pools logarithms of variances is taken off.
+    """By the dense normal density of all labels. A flat intercept has the precision INTERCEPT_PRECISION, whose
+    logarithm is left out: it is the same for every model. What pools logarithms of variances is taken off.
     """
     rng = np.random.default_rng(6)
     n, q = len(SIZES) * 2, 5

@@ -378,7 +378,7 @@ def test_few_rows_of_classes_are_warned_of():
 def test_a_report_prints_its_tables_and_is_plain_as_a_dict(reported):
     text = repr(reported)
     for phrase in ("Gains (root mean squared error", "alone", "one model", "together", "Features, by how much",
-                   "Outliers", "Chosen", "What was done to columns", "an agent never met is predicted by"):  # fmt: skip
+                   "Outliers", "Chosen", "What was done to columns", "new agents are predicted by"):  # fmt: skip
         assert phrase in text
     assert max(map(len, text.splitlines())) <= 120
     plain = json.loads(json.dumps(reported.to_dict(), allow_nan=False))
@@ -398,7 +398,7 @@ def test_a_report_says_what_predicts_agents_never_met(fitted, monkeypatch, share
     [part] = fitted._models.parts
     part = replace(part, new_agent=part.new_agent._replace(share=share))
     monkeypatch.setattr(fitted, "_models", replace(fitted._models, parts=(part,)))
-    assert fitted.report(folds=2).notes[-1] == f"an agent never met is predicted by {by}"
+    assert fitted.report(folds=2).notes[-1] == f"new agents are predicted by {by}"
 
 
 def test_agents_of_any_kind_are_reported():

@@ -298,7 +298,7 @@ def predict(
 ) -> None:
     """Add a column of predictions to a table, each by the model of the row's own agent.
 
-    An agent that was never met is predicted by what the others have in common.
+    An agent that was not in the training rows is predicted by the model that the other agents have in common.
     """
     if output is not None:
         check_writable(output.parent)
@@ -340,7 +340,7 @@ def predict(
         return
     if strangers:
         shown = ", ".join(map(repr, strangers[:3])) + ("..." if len(strangers) > 3 else "")
-        talk.print(f"{len(strangers)} agent(s) never met ({shown}): predicted by what the others have in common")
+        talk.print(f"{len(strangers)} new agent(s) ({shown}): predicted by the model that all agents have in common")
     if output is None:
         table.to_csv(sys.stdout, index=False)
     else:

@@ -301,66 +301,66 @@ class _Related(PerAgent):
 
     @property
     def coef_names_(self) -> tuple[str, ...]:
-        """Names of the columns of ``coef_``; there are none of what a feature map makes."""
+        """Names of the columns of ``coef_``, which are not known for the columns of a feature map."""
         self._check_fitted()
         if self.features_ is not None:
-            raise AttributeError(f"{self.features_!r} makes columns that have no names here")
+            raise AttributeError(f"{self.features_!r} makes columns without names")
         return self._models.names(self._columns.names)
 
 
 class RelationshipClassifier(_Related, PerAgentClassifier):
-    """One linear classifier for each agent, learned with how the agents' tasks are related: DMTRL.
+    """One linear classifier for each agent, learned together with the relationships of the agents' tasks: DMTRL.
 
     Minimises ``sum_i 1/n_i sum_j l(w_i . x_ij, y_ij) + lam/2 tr(W' Sigma^-1 W)`` over the weights W and the covariance
-    Sigma of the tasks, positive semidefinite of trace one. Every agent is a task. Tasks may be alike, opposite, or
-    nothing to each other. More than two classes are learned one against the rest, each with a covariance of its own.
-    See :func:`coterie.relationship`.
+    Sigma of the tasks, positive semidefinite of trace one. Every agent is a task. Tasks may be similar, opposite, or
+    unrelated. More than two classes are learned one against the rest, each with a covariance of its own. See
+    :func:`coterie.relationship`.
 
-    Features are scaled inside; text, categories and gaps of a table become numbers first. Intercepts are not part of
-    the penalty: they are as far from a common one as the rows of a task say, with a variance that is learned from all
-    tasks (empirical Bayes), so that one row, or rows of one class, are enough. A slope for all margins, and the
-    intercepts, come from rows that models have not seen, in five folds: so probabilities are calibrated.
+    Features are scaled internally; text, categories and missing values of a table are encoded first. Intercepts are not
+    penalised: their variance around a common value is learned from all tasks (empirical Bayes), so that one row, or
+    rows of one class, are enough. Probabilities are calibrated by five-fold cross-validation: one factor for all
+    margins, and the intercepts, are fitted to held-out rows.
 
     Parameters
     ----------
     loss : str or rule, optional
-        "logistic" (default), "hinge", "smooth-hinge", or a loss for labels -1 and +1.
+        "logistic" (default), "hinge", "smooth-hinge", or a loss of labels -1 and +1.
     lam : float
-        Weight of the penalty against the sum of the tasks' mean losses. Since Sigma has trace one, m tasks that are
-        all alike pay ``lam/2 |w_i|^2`` each, as they do with "single-task"; m tasks of the same size that have nothing
-        in common pay m times as much. So a large lam keeps weights small, and makes tasks share. It is no ``coupling``:
-        no lam makes opposite tasks agree, and what related tasks share is learned.
+        Weight of the penalty relative to the sum of the tasks' mean losses. Since Sigma has trace one, each of m equal
+        tasks pays ``lam/2 |w_i|^2``, as with "single-task", and each of m unrelated tasks with weights of equal norm
+        pays m times as much. A large lam thus makes weights small, and favours related tasks. Unlike ``coupling``, lam
+        never makes opposite tasks agree: the relationships are learned.
     features : transformer of scikit-learn, optional
         A feature map phi, such as ``RBFSampler(gamma=0.5, n_components=300, random_state=0)``: models are linear in
-        phi(x), and ``coef_`` are weights of phi(x), where x is scaled to mean 0 and variance 1. A copy of it is fitted
-        to the rows of all tasks together, as an array, without labels: it sees all of them. Random Fourier features
-        look at no more than how many columns there are. Give it a seed, if it is random.
+        phi(x), and ``coef_`` are weights of phi(x), where x is scaled to mean 0 and variance 1. A copy of the map is
+        fitted to the rows of all tasks together, as an array without labels. (Random Fourier features use only the
+        number of columns.) Give a random map a seed.
     covariance : (m, m) array_like, or (Q, s, c), optional
-        Keep this one: positive semidefinite of trace one, in the order of ``agents_``, sorted ids. Three factors, Q
-        (m, r), s (r,) and a number c, stand for ``Q diag(s) Q' + c I``.
+        A fixed covariance: positive semidefinite of trace one, in the order of ``agents_`` (sorted ids). Three factors,
+        Q (m, r), s (r,) and a number c, stand for ``Q diag(s) Q' + c I``. Default: the covariance is learned.
     method : {"dmtrl", "single-task", "exact", "sdca"}
-        "dmtrl": workers and a server. For comparison "single-task", every task alone; "exact" and "sdca", with all
-        rows in one place.
+        "dmtrl": distributed, with workers and a server. For comparison: "single-task" learns every task alone; "exact"
+        and "sdca" use all rows in one process.
     max_iter : int
-        How many times the covariance may be fitted to the weights.
+        Maximum number of updates of the covariance.
     rounds : int, optional
-        How many rounds of communication there may be with the same covariance. Default: 1 where it is learned; 10,000
-        where it is given.
+        Maximum number of rounds of communication with the same covariance. Default: 1 for a learned covariance, 10,000
+        for a given one.
     local_steps : int, optional
-        Local steps of each task in a round, the same for all. Default: ``passes`` for each row that a task has.
+        Number of local steps of each task in a round. Default: ``passes`` for each row of the task.
     passes : float
-        Local steps in a round for each row of a task.
+        Number of local steps in a round for each row of a task.
     tol : float, optional
-        Stop when the objective is within this part of itself of its optimum, by the duality gap. Default: 1e-7 for a
-        given covariance, 2e-4 for a learned one: nearer, scores hardly change. For correlations that are sure, 5e-5 or
-        less, as :func:`coterie.relationship` has by default.
+        Stop when the duality gap is at most this part of the objective. Default: 1e-7 for a given covariance, 2e-4 for
+        a learned one, below which scores hardly change. For reliable correlations use at most 5e-5, the default of
+        :func:`coterie.relationship`.
     staleness : int, optional
-        Rounds without waiting: a worker may be so many rounds ahead of the slowest. Default: all wait for each other.
+        Maximum number of rounds by which a worker may be ahead of the slowest. Default: all wait for each other.
     random_state : int
-        Of the order in which workers take their rows.
+        Seed of the order in which workers process their rows.
     engine : Cluster, optional
-        Run on a Ray cluster. Rows of a source are then loaded by its workers only, and the result is that of this
-        process up to rounding; ``features`` are fitted to 10,000 rows of all tasks at most. Default: in this process.
+        Ray cluster to run on. Rows of a source are then loaded only by its workers, and the result is equal up to
+        rounding; ``features`` are fitted to at most 10,000 rows of all tasks. Default: this process.
 
     Attributes
     ----------
@@ -369,30 +369,30 @@ class RelationshipClassifier(_Related, PerAgentClassifier):
     classes_ : ndarray
     coef_ : (m, p) ndarray, or (m, classes, p) for more than two classes
     coef_names_ : tuple of str
-        Of the columns of ``coef_``: features, levels of text but the most frequent one, and where numbers are missing.
+        Names of the columns of ``coef_``: features, levels of text except the most frequent, and missing indicators.
     intercept_ : (m,) ndarray, or (m, classes)
     factors_ : Factors, or list of Factors
-        The covariance of the tasks, ``Q diag(s) Q' + c I``; of each class.
+        The covariance of the tasks, ``Q diag(s) Q' + c I``, for each class.
     covariance_, correlation_ : (m, m) ndarray, or (classes, m, m)
-        Of the tasks, made when they are first asked for, of at most 16,000 tasks; :meth:`correlation` is for more.
+        Matrices of the tasks, computed at first access, for at most 16,000 tasks; see also :meth:`correlation`.
     duality_gap_ : float
-        How far the objective may be from its optimum; the largest among the classes.
+        Upper bound of the distance of the objective to its optimum; the largest of the classes.
     features_ : transformer or None
         The feature map, fitted.
     run_ : Relationship, or list of Relationship
-        What :func:`coterie.relationship` found; of each class.
+        Result of :func:`coterie.relationship`, for each class.
     n_iter_ : int
-        Rounds; the most among the classes.
+        Number of rounds; the largest of the classes.
 
     Notes
     -----
-    An agent that was never met gets the mean of all models, weighted by rows. Without ``agents``, all rows belong to
-    one task. Neither the order of the rows nor the names of the agents matter; ``run_`` has the tasks in an order of
-    its own, ``run_.members``.
+    Predictions for an agent that was not in the training rows use the mean of all models, weighted by rows. Without
+    ``agents``, all rows belong to one task. The order of the rows and the names of the agents do not matter; ``run_``
+    has the tasks in an order of its own, ``run_.members``.
 
     Examples
     --------
-    Two tasks that are alike, and one that is the opposite:
+    Two similar tasks, and one that is opposite:
 
     >>> import numpy as np
     >>> import coterie as ct
@@ -415,7 +415,7 @@ class RelationshipClassifier(_Related, PerAgentClassifier):
     _folds = FOLDS
 
     def _levels(self, run: Relationship, output: TaskOutput, covariance: Any) -> tuple[np.ndarray, np.ndarray]:
-        """A slope and intercepts for log-odds that are right, by rows that models have not seen."""
+        """Calibrate by held-out rows: return models and intercepts that give right log-odds."""
         rows, labels = output.rows, output.labels
         folds = fold_numbers(rows.sizes, np.arange(rows.n))
         models = np.zeros((rows.n, FOLDS, run.weights.shape[1]))
@@ -436,18 +436,18 @@ class RelationshipClassifier(_Related, PerAgentClassifier):
 
 
 class RelationshipRegressor(_Related, PerAgentRegressor):
-    """One linear regression for each agent, learned with how the agents' tasks are related: DMTRL.
+    """One linear regression for each agent, learned together with the relationships of the agents' tasks: DMTRL.
 
-    As :class:`RelationshipClassifier`, with numbers in place of classes. Labels are scaled inside, too, to the
-    deviation that the intercepts leave: a squared loss with random intercepts is that of rows and labels less a part
-    of their task's mean.
+    Like :class:`RelationshipClassifier`, with numbers as labels. Labels are also scaled internally, to the standard
+    deviation that remains without intercepts: a squared loss with random intercepts equals a squared loss of rows and
+    labels from which a part of their task's mean is subtracted.
 
     Parameters
     ----------
     loss : str or rule, optional
-        "squared" (default), "huber", or a loss of real labels, in units of their deviation.
+        "squared" (default), "huber", or a loss of real labels, which are in units of their standard deviation.
     lam : float
-        Weight of the penalty against the sum of the tasks' mean losses, as in :class:`RelationshipClassifier`.
+        Weight of the penalty relative to the sum of the tasks' mean losses, as in :class:`RelationshipClassifier`.
     features, covariance, method, max_iter, rounds, local_steps, passes, tol, staleness, random_state, engine
         As in :class:`RelationshipClassifier`.
 
@@ -461,13 +461,13 @@ class RelationshipRegressor(_Related, PerAgentRegressor):
     factors_ : Factors
         The covariance of the tasks, ``Q diag(s) Q' + c I``.
     covariance_, correlation_ : (m, m) ndarray
-        Of the tasks, made when they are first asked for, of at most 16,000 tasks; :meth:`correlation` is for more.
+        Matrices of the tasks, computed at first access, for at most 16,000 tasks; see also :meth:`correlation`.
     duality_gap_ : float
-        How far the objective may be from its optimum.
+        Upper bound of the distance of the objective to its optimum.
     features_ : transformer or None
     run_ : Relationship
     n_iter_ : int
-        Rounds.
+        Number of rounds.
 
     Examples
     --------
@@ -491,14 +491,14 @@ class RelationshipRegressor(_Related, PerAgentRegressor):
 
 
 def surveyed(model: Any, ray: Any, X: Any, y: Any, agents: Any) -> Prepared:
-    """What :meth:`coterie.estimators.per_agent.PerAgent._prepared` finds, with all rows on the workers of an engine."""
+    """Prepare the rows of a source, like :meth:`.per_agent.PerAgent._prepared`, on the workers of an engine."""
     engine = model.engine
     shared = partial(engine.map, ray)
     source = placed(as_source(X), ray.put)
     asked = {"target": y, "agents": agents, "labels": model._labels, "drop": False, "owner": type(model).__name__}
     found = survey(source, **asked, map=shared)
     if found.names is None and not found.columns.is_identity:
-        # Gaps in arrays, which have no names, are refused, here as in one process.
+        # Missing values in arrays, which have no names, are refused, as in one process.
         found = survey(source, **asked, map=shared, missing="error")
     outputs, fitted = model._seen(found)
     units = fitted.get("_center", 0.0), fitted.get("_unit", 1.0)
@@ -509,21 +509,21 @@ def surveyed(model: Any, ray: Any, X: Any, y: Any, agents: Any) -> Prepared:
 
 
 def _only(outputs: Any) -> Any:
-    """Of all outputs, or of the only one."""
+    """Return a list of outputs, or the only output itself."""
     return outputs if len(outputs) > 1 else outputs[0]
 
 
 def _finite(arrays: Any, name: str, shape: tuple[int, ...]) -> np.ndarray:
     array: np.ndarray = arrays[name]
     if array.shape != shape:
-        raise ValueError(f"{name} of shape {array.shape}, and not {shape}")
+        raise ValueError(f"{name} has shape {array.shape}, expected {shape}")
     if not np.all(np.isfinite(array)):
-        raise ValueError(f"{name} that is not finite")
+        raise ValueError(f"{name} has values that are not finite")
     return array
 
 
 def _center(found: Look) -> np.ndarray:
-    """What to take off columns. Centring would fill a sparse matrix."""
+    """Return the values to subtract from columns: 0 for sparse ones, since centring would fill them."""
     return found.mean if found.square is None else np.zeros_like(found.mean)
 
 

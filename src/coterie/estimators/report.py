@@ -235,7 +235,7 @@ def _notes(model: Any) -> list[str]:
         "noise, and how far each agent's model is from the common one are a guess": (
             first.n > 1 and _differences_are_a_guess(model)
         ),
-        f"an agent never met is predicted by {by}": True,
+        f"new agents are predicted by {by}": True,
         "for classes and counts, intervals of the sd between agents are rough: with a dozen rows an agent they hold "
         "the truth less often than they say": not first.family.noisy,
     }
@@ -266,7 +266,7 @@ def _notes_without_posterior(model: Any, found: pd.DataFrame | None) -> list[str
         f"method={model.method!r} has no population and no posterior: there are no intervals of coefficients, no tests "
         "for outliers and no evidence",
         *([unnamed] if found is None else []),
-        "an agent never met is predicted by the mean of all models, by rows",
+        "new agents are predicted by the mean of all models, weighted by rows",
     ]
 
 

@@ -278,7 +278,7 @@ def tune(
     search = _Search(clone(estimator), rows, y_rows, ids, splits, default if scoring is None else scoring)
     scores = np.reshape(_scores(search, points, n_jobs, progress, engine), (len(points), len(splits)))
     mean = np.average(scores, axis=1)
-    with np.errstate(invalid="ignore"):  # infinite ones are told of below
+    with np.errstate(invalid="ignore"):  # infinite scores are reported below
         std = np.sqrt(np.average((scores - mean[:, np.newaxis]) ** 2, axis=1))
     table = pd.DataFrame(points).assign(score=mean, std=std)
     if not np.isfinite(mean).all():
@@ -296,12 +296,12 @@ def tune(
     )
 
 
-GridFold = tuple[dict[str, Any], int]  # a point of the grid, and a fold
+GridFold = tuple[dict[str, Any], int]  # a grid point and the number of a fold
 
 
 @dataclass(frozen=True, eq=False)
 class _Search:
-    """Everything that the pieces of a search have in common: fits and scores one of them."""
+    """Fits and scores grid points in folds; holds the rows and options that all of them share."""
 
     estimator: Any
     X: Any
@@ -324,13 +324,13 @@ class _Search:
         return _safe_indexing(self.X, which), _safe_indexing(self.y, which)
 
     def name(self, piece: GridFold) -> str:
-        """What to call a piece in an error."""
+        """Name a grid point and a fold in an error."""
         point, fold = piece
         chosen = ", ".join(f"{name}={value!r}" for name, value in point.items())
         return f"{chosen}, fold {fold + 1} of {len(self.splits)}"
 
     def here(self, piece: GridFold) -> float:
-        """The same; an error says which piece it is about."""
+        """Fit and score like ``__call__``; errors name the grid point and the fold."""
         try:
             return self(piece)
         except CoterieError as error:
@@ -347,7 +347,7 @@ def _scores(
     progress: Callable[[int, int], None] | None,
     engine: Cluster | None,
 ) -> list[float]:
-    """The score of each point and fold, in order."""
+    """Return the score of each point and fold, in order."""
     pieces = [(point, fold) for point in points for fold in range(len(search.splits))]
     if engine is not None:
         with engine.connect() as ray, closing(engine.map(ray, search, pieces, progress, search.name)) as found:
@@ -363,7 +363,7 @@ def _scores(
 
 
 def _refuse_nesting(estimator: Any, points: list[dict[str, Any]]) -> None:
-    """Refuse an estimator that would ask for a cluster in a task of a cluster."""
+    """Refuse an estimator that would use a cluster inside a task of a cluster."""
     for params in (estimator.get_params(), *points):
         for name, value in params.items():
             if (name == "engine" or name.endswith("__engine")) and value is not None:
@@ -375,7 +375,7 @@ def _refuse_nesting(estimator: Any, points: list[dict[str, Any]]) -> None:
 
 
 def _grid(estimator: Any, grid: Any) -> ParameterGrid:
-    """The points to try: those given, or the default ones for what the estimator has and uses."""
+    """Return the grid points to try: the given ones, or the default ones for the estimator's parameters."""
     given = estimator.get_params()
     if grid is None:
         if given.get("method") == "pooling":
@@ -397,7 +397,7 @@ def _grid(estimator: Any, grid: Any) -> ParameterGrid:
 
 
 class _Asked:
-    """A fitted estimator for rows of known agents, as scikit-learn's scores use one."""
+    """A fitted estimator with the agents of the rows, for scikit-learn's scores, which pass only the rows."""
 
     def __init__(self, model: Any, agents: np.ndarray):
         self._model, self._agents = model, agents
@@ -410,12 +410,12 @@ class _Asked:
 
 
 def _log_loss(model: Any, X: Any, y: np.ndarray, agents: np.ndarray) -> float:
-    """Negative; a class that no row to train on had counts as nearly impossible."""
+    """Return minus the log-loss; a class that was in no training row counts as nearly impossible."""
     shares = np.asarray(model.predict_proba(X, agents=agents))
     right = shares[np.arange(len(y)), np.clip(np.searchsorted(model.classes_, y), 0, shares.shape[1] - 1)]
     return float(np.mean(np.log(np.clip(np.where(np.isin(y, model.classes_), right, 0.0), 1e-15, 1.0))))
 
 
 def _squared_error(model: Any, X: Any, y: np.ndarray, agents: np.ndarray) -> float:
-    """Negative, the mean over rows."""
+    """Return minus the mean squared error over rows."""
     return float(-np.mean((np.asarray(model.predict(X, agents=agents)) - y) ** 2))
