@@ -10,7 +10,7 @@ from scipy.special import expit
 
 import coterie as ct
 from coterie.pooling import classes, fit, fitted
-from coterie.pooling.classes import SHARPNESS, moderated, probabilities, sharpness, softmax
+from coterie.pooling.classes import SHARPNESSES, moderated, probabilities, sharpness, softmax
 from coterie.pooling.rows import Ranked
 
 
@@ -64,8 +64,8 @@ def test_sharpness_is_what_new_rows_would_ask_for(seed):
     first = np.arange(len(y)) % 190 < 40
     model = ct.CollaborativeClassifier(design="linear").fit(X[first], y[first], agents=codes[first])
     odds = model.decision_function(X[~first], agents=codes[~first])
-    losses = [-np.log(softmax(sharp * odds)[np.arange(len(odds)), y[~first]]).mean() for sharp in SHARPNESS]
-    assert model.sharpness_ == pytest.approx(SHARPNESS[np.argmin(losses)], rel=0.25)
+    losses = [-np.log(softmax(sharp * odds)[np.arange(len(odds)), y[~first]]).mean() for sharp in SHARPNESSES]
+    assert model.sharpness_ == pytest.approx(SHARPNESSES[np.argmin(losses)], rel=0.25)
     assert model.sharpness_ != 1.0
 
 

@@ -90,7 +90,7 @@ def test_covariances_are_blocks_of_the_inverse_of_the_joint_hessian(loss, deviat
 def ridge_by_hand(X, y, Z):
     """A normal regression with a flat intercept, noise integrated out, strengths averaged by marginal likelihoods."""
     m, log, predicted = len(y), [], []
-    for v in measuring.STRENGTHS["squared"]:
+    for v in measuring.SLOPE_VARIANCES["squared"]:
         K = np.eye(m) + v * X @ X.T
         solved, ones = np.linalg.solve(K, np.column_stack([y, np.ones(m)])), np.ones(m)
         level = (ones @ solved[:, 0]) / (ones @ solved[:, 1])

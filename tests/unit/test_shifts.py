@@ -201,7 +201,7 @@ def test_shifts_that_cannot_be(data, shift, how, message):
 def test_data_that_cannot_be_shifted():
     with pytest.raises(DataError, match=r"a sparse matrix does not store: make it dense first"):
         feature_shift(ct.AgentData(sparse.eye_array(3)), offset=1.0)
-    with pytest.raises(DataError, match="this data has none"):
+    with pytest.raises(DataError, match="this data has no labels"):
         concept_shift(ct.AgentData([[1.0]]), flip=1.0)
 
 

@@ -23,13 +23,19 @@ class Mechanism(StrEnum):
 
 def audit(
     method: Annotated[str, typer.Option(help="cd, propagation, boosting or gossip-pooling.")] = "cd",
-    epsilon: Annotated[float, typer.Option(help="The budget that is claimed, > 0.")] = 1.0,
-    delta: Annotated[float, typer.Option(help="Its delta, in (0, 1).")] = 1e-5,
+    epsilon: Annotated[float, typer.Option(help="Epsilon of the claimed budget, > 0.")] = 1.0,
+    delta: Annotated[float, typer.Option(help="Delta of the claimed budget, in (0, 1).")] = 1e-5,
     mechanism: Annotated[Mechanism | None, typer.Option(help="Default: gaussian; exponential for boosting.")] = None,
     clip: Annotated[float, typer.Option(help="Norm to which an example's gradient is clipped.")] = 1.0,
-    wakes_per_agent: Annotated[int | None, typer.Option(help="Releases that the budget is split for.")] = None,
-    features: Annotated[int, typer.Option(help="Length of a model, and number of canaries in a run.")] = 64,
-    runs: Annotated[int | None, typer.Option(help="Runs in each scenario. Default: enough.")] = None,
+    wakes_per_agent: Annotated[
+        int | None, typer.Option(help="Number of releases over which the budget is split.")
+    ] = None,
+    features: Annotated[
+        int, typer.Option(help="Length of a model, which is also the number of canaries in a run.")
+    ] = 64,
+    runs: Annotated[
+        int | None, typer.Option(help="Number of runs in each scenario. Default: as many as the test needs.")
+    ] = None,
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:

@@ -41,7 +41,7 @@ EXIT_CODES = (
 talk = Console(stderr=True)
 out = Console()
 
-Seed = Annotated[int, typer.Option(help="Seed of everything random.", min=0)]
+Seed = Annotated[int, typer.Option(help="Seed of all random numbers.", min=0)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as json, and nothing else.")]
 
 

@@ -28,12 +28,12 @@ from .models import held_out
 
 def demo(
     peers: Annotated[
-        bool, typer.Option("--peers", help="Instead: synthetic users who exchange models with similar peers.")
+        bool, typer.Option("--peers", help="Show synthetic users that exchange models with similar peers instead.")
     ] = False,
     agents: Annotated[int, typer.Option(help="With --peers: how many users.", min=2)] = 100,
     features: Annotated[int, typer.Option(help="With --peers: how many features.", min=2)] = 20,
     seed: Seed = 0,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Where figures go.")] = Path("coterie-demo"),
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the figures.")] = Path("coterie-demo"),
     as_json: AsJson = False,
 ) -> None:
     """The tour: life expectancy in 142 countries, with a model of its own for each, learned together."""

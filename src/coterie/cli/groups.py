@@ -20,7 +20,7 @@ group = typer.Typer(no_args_is_help=True, help="A group of peers, as its admin s
 
 Folder = Annotated[Path, typer.Argument(help="The peer's folder.")]
 GroupFolder = Annotated[Path, typer.Argument(help="The group's folder, which is the admin's.")]
-admin = typer.Typer(no_args_is_help=True, help="A second admin, or one who takes over.")
+admin = typer.Typer(no_args_is_help=True, help="Adding a second admin, or handing over to another one.")
 group.add_typer(admin, name="admin")
 
 
@@ -131,10 +131,8 @@ def invite_member(
     folder: GroupFolder,
     request: Annotated[Path, typer.Argument(help="What `coterie peer init` wrote.")],
     edge: Annotated[list[str] | None, typer.Option(help="A neighbour, NAME or NAME:WEIGHT; repeat it.")] = None,
-    relay: Annotated[bool, typer.Option("--relay", help="It only passes messages on.")] = False,
-    replace: Annotated[
-        bool, typer.Option("--replace", help="It takes the place of a member that lost its key.")
-    ] = False,
+    relay: Annotated[bool, typer.Option("--relay", help="The peer is a relay, which only passes messages on.")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="The peer replaces a member that lost its key.")] = False,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="The invitation's file.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -207,7 +205,10 @@ def remove_member(
     folder: GroupFolder,
     name: Annotated[str, typer.Argument(help="A member or a relay.")],
     revoke: Annotated[
-        bool, typer.Option("--revoke", help="Its certificate, too: nobody lets it in, not even to be told.")
+        bool,
+        typer.Option(
+            "--revoke", help="Also revoke its certificate: no peer accepts its connections, not even to tell it."
+        ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -223,7 +224,8 @@ def revoke_certificate(
     folder: GroupFolder,
     name: Annotated[str, typer.Argument(help="A member or a relay.")],
     serial: Annotated[
-        str | None, typer.Option(help="Of one certificate, in hex; for one that another admin has signed.")
+        str | None,
+        typer.Option(help="Serial number of one certificate, in hex, for a certificate that another admin has signed."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -240,7 +242,8 @@ def revoke_certificate(
 def request_again(
     folder: Folder,
     new_tls_key: Annotated[
-        bool, typer.Option("--new-tls-key", help="In place of one that is lost, or was seen by others.")
+        bool,
+        typer.Option("--new-tls-key", help="Make a new TLS key, if the present one is lost or was seen by others."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -280,8 +283,12 @@ def _bring(folder: Path, roster: Any) -> str:
 @group.command("renew")
 def renew_certificates(
     folder: GroupFolder,
-    within: Annotated[float, typer.Option(help="Those that expire within so many days.", min=0)] = 60.0,
-    days: Annotated[int | None, typer.Option(help="Days that the new ones are good for.", min=1)] = None,
+    within: Annotated[
+        float, typer.Option(help="Renew certificates that expire within this number of days.", min=0)
+    ] = 60.0,
+    days: Annotated[
+        int | None, typer.Option(help="Number of days for which the new certificates are valid.", min=1)
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Make new certificates for members and relays whose certificates expire soon; they spread by themselves."""

@@ -37,15 +37,16 @@ def lab_command(
         str | None, typer.Argument(metavar="N|ACTION", help=f"A number of peers to start; or {', '.join(ACTIONS)}.")
     ] = None,
     who: Annotated[
-        list[str] | None, typer.Argument(help="For kill, start, pause, resume, partition: which, such as 3 or 0-4.")
+        list[str] | None,
+        typer.Argument(help="For kill, start, pause, resume, partition: numbers of peers, such as 3 or 0-4."),
     ] = None,
-    folder: Annotated[Path, typer.Option(help="Of the lab; kept when it ends, replaced by the next.")] = Path(
-        "coterie-lab"
-    ),
+    folder: Annotated[
+        Path, typer.Option(help="Folder of the lab; kept at its end, and replaced by the next lab.")
+    ] = Path("coterie-lab"),
     data: Annotated[
-        Path | None, typer.Option(help="A table, one peer for each of its agents. Without: synthetic rows.")
+        Path | None, typer.Option(help="A table, with one peer for each of its agents. Default: synthetic rows.")
     ] = None,
-    agent: Annotated[str | None, typer.Option(help="With --data: the column that says whose row it is.")] = None,
+    agent: Annotated[str | None, typer.Option(help="With --data: the column of agents.")] = None,
     target: Annotated[str | None, typer.Option(help="With --data: the column to predict.")] = None,
     edges: Annotated[
         Path | None, typer.Option(help="With --data: a table of edges with columns agent, peer, weight.")
@@ -53,7 +54,7 @@ def lab_command(
     neighbours: Annotated[int, typer.Option(help="Number of nearest peers that each peer has edges to.", min=1)] = 10,
     method: Annotated[str, typer.Option(help="cd, propagation, admm, djam or boosting.")] = "cd",
     coupling: Annotated[
-        float | None, typer.Option(help="The more, the more alike are the models of neighbours. Default: mu = 3.")
+        float | None, typer.Option(help="Larger values make neighbours' models more alike. Default: mu = 3.")
     ] = None,
     learn: Annotated[bool, typer.Option("--learn", help="The peers learn who collaborates with whom.")] = False,
     epsilon: Annotated[float | None, typer.Option(help="Privacy: the budget of each peer.")] = None,
@@ -61,15 +62,15 @@ def lab_command(
         float | None,
         typer.Option(help="Wakes of a peer in a second. Default: 5, or what the processors can do for so many peers."),
     ] = None,
-    seconds: Annotated[float, typer.Option(help="Stop after so many, from when all are up.", min=0)] = 60.0,
+    seconds: Annotated[float, typer.Option(help="Stop this long after all peers have started.", min=0)] = 60.0,
     tolerance: Annotated[
-        float, typer.Option(help="Stop when the objective is so near the optimum, relative.", min=0)
+        float, typer.Option(help="Stop when the relative distance to the optimum is at most this.", min=0)
     ] = 1e-6,
-    features: Annotated[int, typer.Option(help="Of synthetic rows.", min=2, max=10_000)] = 20,
+    features: Annotated[int, typer.Option(help="Number of features of synthetic rows.", min=2, max=10_000)] = 20,
     faults: Annotated[
-        bool, typer.Option("--faults", help="For half of the time, now and then kill, pause and cut off peers.")
+        bool, typer.Option("--faults", help="Kill, pause and cut off peers at random for half of the time.")
     ] = False,
-    seed: Annotated[int, typer.Option(help="Of synthetic rows and of faults.", min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of synthetic rows and of faults.", min=0)] = 0,
     as_json: AsJson = False,
 ) -> None:
     """Run N real peers on this machine, and compare them with the exact optimum; or do something to them.

@@ -76,7 +76,7 @@ def fit(
     data: Annotated[
         str, typer.Argument(help="A csv or parquet file, one row for each example; or a directory or glob of them.")
     ],
-    agent: Annotated[str, typer.Option(help="The column, or hive partition, that says whose row it is.")],
+    agent: Annotated[str, typer.Option(help="The column, or hive partition, of the agents.")],
     target: Annotated[str, typer.Option(help="The column to predict.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Directory of the model.")],
     task: Annotated[
@@ -89,8 +89,8 @@ def fit(
             "boosting: decision stumps."
         ),
     ] = "pooling",
-    design: Annotated[str | None, _option("Of pooling: auto, linear, or additive (curves).", "design")] = None,
-    deviations: Annotated[str | None, _option("Of pooling: auto, full, diagonal or scalar.", "deviations")] = None,
+    design: Annotated[str | None, _option("For pooling: auto, linear, or additive (curves).", "design")] = None,
+    deviations: Annotated[str | None, _option("For pooling: auto, full, diagonal or scalar.", "deviations")] = None,
     missing: Annotated[
         str | None, _option("fill: gaps become the mean and an indicator; error: refuse.", "missing")
     ] = None,
@@ -105,16 +105,16 @@ def fit(
     loss: Annotated[
         str | None,
         typer.Option(
-            help="Of pooling: logistic; squared, student, poisson or auto. Over a graph: logistic or smooth-hinge; "
+            help="For pooling: logistic; squared, student, poisson or auto. Over a graph: logistic or smooth-hinge; "
             "squared or huber."
         ),
     ] = None,
     coupling: Annotated[
-        float | None, _option("Over a graph: agreement with neighbours, more is more.", "coupling")
+        float | None, _option("Over a graph: strength of agreement with neighbours.", "coupling")
     ] = None,
-    lam: Annotated[float | None, _option("For a learned graph: the larger, the more edges.", "lam")] = None,
-    beta: Annotated[float | None, _option("For boosting: how closely to fit.", "beta")] = None,
-    base: Annotated[int | None, _option("For boosting: how many decision stumps.", "base", "--stumps", min=1)] = None,
+    lam: Annotated[float | None, _option("For a learned graph: larger values give more edges.", "lam")] = None,
+    beta: Annotated[float | None, _option("For boosting: larger values fit the data more closely.", "beta")] = None,
+    base: Annotated[int | None, _option("For boosting: number of decision stumps.", "base", "--stumps", min=1)] = None,
     tune: Annotated[
         bool, typer.Option(help="Choose coupling, lam and beta by cross-validation inside each agent's rows.")
     ] = False,
@@ -122,10 +122,12 @@ def fit(
     holdout: Annotated[
         float, typer.Option(help="Share of each agent's rows kept to measure the gain.", min=0, max=0.9)
     ] = 0.0,
-    max_iter: Annotated[int | None, _option("Over a graph: wakes of each agent at most.", "max_iter", min=1)] = None,
+    max_iter: Annotated[
+        int | None, _option("Over a graph: maximum number of wakes of each agent.", "max_iter", min=1)
+    ] = None,
     n_jobs: Annotated[
         int | None,
-        typer.Option("--jobs", help="Threads that work; no result depends on it. Default: one for each core.", min=1),
+        typer.Option("--jobs", help="Number of threads, which changes no result. Default: one for each core.", min=1),
     ] = None,
     seed: Seed = 0,
     as_json: AsJson = False,
@@ -289,10 +291,10 @@ def predict(
     agent: Annotated[str | None, typer.Option(help="The column of agents. Default: as in fit.")] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="A csv file. Default: standard output.")] = None,
     interval: Annotated[
-        float | None, typer.Option(help="Also columns low and high that hold this share of new labels, such as 0.9.")
+        float | None, typer.Option(help="Add columns low and high of intervals with this probability, such as 0.9.")
     ] = None,
     probabilities: Annotated[
-        bool, typer.Option("--probabilities", help="Of classes: also a column for each, such as 'probability of yes'.")
+        bool, typer.Option("--probabilities", help="For classes: add a column for each, such as 'probability of yes'.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -373,7 +375,7 @@ def inspect(
     ] = None,
     target: Annotated[str | None, typer.Option(help="The column of labels in it. Default: as in fit.")] = None,
     agent: Annotated[str | None, typer.Option(help="The column of agents in it. Default: as in fit.")] = None,
-    folds: Annotated[int, typer.Option(help="Parts of each agent's rows, to measure gains.", min=2)] = 5,
+    folds: Annotated[int, typer.Option(help="Number of parts of each agent's rows, to measure gains.", min=2)] = 5,
     seed: Seed = 0,
     figures: Annotated[Path | None, typer.Option(help="Draw figures, too, and write them to this folder.")] = None,
     html: Annotated[

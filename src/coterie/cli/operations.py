@@ -45,8 +45,8 @@ def _say_health(level: str, name: str, text: str, found: list[dict[str, str]], a
 def mute_peer(
     folder: Folder,
     name: Annotated[str | None, typer.Argument(help="The neighbour.")] = None,
-    undo: Annotated[bool, typer.Option("--undo", help="Listen to it again.")] = False,
-    listed: Annotated[bool, typer.Option("--list", help="Only say who is muted.")] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="Take messages from the neighbour again.")] = False,
+    listed: Annotated[bool, typer.Option("--list", help="Only list the muted neighbours.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Forget what a neighbour sent, and take nothing more from it. A peer that runs notices within a second."""
@@ -70,7 +70,7 @@ def mute_peer(
 
 def audit_peer(
     folder: Folder,
-    last: Annotated[int | None, typer.Option(help="Show only so many events, the last ones.", min=1)] = None,
+    last: Annotated[int | None, typer.Option(help="Show only this number of events, the last ones.", min=1)] = None,
     as_json: AsJson = False,
 ) -> None:
     """What has happened to a peer, from its audit log; and whether every line of it fits the one before."""
@@ -104,7 +104,7 @@ def _short(value: object) -> str:
 
 def install_peer(
     folder: Folder,
-    user: Annotated[str | None, typer.Option(help="Who runs it. Default: the owner of the folder.")] = None,
+    user: Annotated[str | None, typer.Option(help="User of the service. Default: the owner of the folder.")] = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="The folder for the unit.")] = Path("."),
     as_json: AsJson = False,
 ) -> None:

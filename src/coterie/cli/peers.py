@@ -58,15 +58,18 @@ def main() -> None:
 @peer.command("init")
 def init_peer(
     folder: Folder,
-    name: Annotated[str | None, typer.Option(help="What others call this peer. Default: the folder's name.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the peer in the group. Default: the folder's name.")] = None,
     listen: Annotated[
-        str | None, typer.Option(help="HOST:PORT where others reach it. Without: it goes through a relay.")
+        str | None, typer.Option(help="HOST:PORT at which others reach the peer. Default: through a relay.")
     ] = None,
     admin: Annotated[
-        Path | None, typer.Option("--group", help="The group's folder, if it is on this machine: joins at once.")
+        Path | None,
+        typer.Option("--group", help="The group's folder, if it is on this machine: the peer joins at once."),
     ] = None,
     edge: Annotated[list[str] | None, typer.Option(help="With --group: a neighbour, NAME or NAME:WEIGHT.")] = None,
-    data: Annotated[Path | None, typer.Option(help="Its own rows, a csv or parquet file: noted in peer.toml.")] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="The peer's own rows, a csv or parquet file; stored in peer.toml.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Make an identity: keys, which never leave this folder, and a request for the group's admin."""
@@ -167,12 +170,12 @@ def run_peer(
     metrics: Annotated[
         int | None, typer.Option(help="Port on 127.0.0.1 for Prometheus and /healthz; 0 for any.", min=0, max=65535)
     ] = None,
-    wakes: Annotated[int | None, typer.Option(help="Stop after so many wakes.", min=1)] = None,
+    wakes: Annotated[int | None, typer.Option(help="Stop after this number of wakes.", min=1)] = None,
     compiled: Annotated[
         bool | None, typer.Option("--compiled/--plain", help="Default: compiled where there are many rows.")
     ] = None,
     admin: Annotated[
-        Path | None, typer.Option(help="The group's folder: this peer brings what is new there to the others.")
+        Path | None, typer.Option(help="The group's folder: the peer passes new files in it on to the others.")
     ] = None,
     model: Annotated[
         Path | None,
@@ -232,9 +235,12 @@ def scale_of_peer(
     folder: Folder,
     data: Annotated[Path, typer.Option(help="This peer's own rows.")],
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Default: NAME.scale in the folder.")] = None,
-    epsilon: Annotated[float | None, typer.Option(help="Privacy: what this costs, once. Needs --range.")] = None,
+    epsilon: Annotated[
+        float | None, typer.Option(help="Privacy: the budget that is spent, once. Needs --range.")
+    ] = None,
     bounds: Annotated[
-        list[str] | None, typer.Option("--range", help="A public range, such as age=0:120; repeat it. Values are cut.")
+        list[str] | None,
+        typer.Option("--range", help="A public range, such as age=0:120, to which values are clipped; repeat it."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -248,8 +254,8 @@ def scale_of_peer(
 @peer.command("stop")
 def stop_peer(
     folder: Folder,
-    leave: Annotated[bool, typer.Option("--leave", help="For good: neighbours forget the edge.")] = False,
-    wait: Annotated[float, typer.Option(help="Seconds to wait for its end.", min=0)] = 15.0,
+    leave: Annotated[bool, typer.Option("--leave", help="Leave for good: neighbours delete the edge.")] = False,
+    wait: Annotated[float, typer.Option(help="Number of seconds to wait for its end.", min=0)] = 15.0,
     as_json: AsJson = False,
 ) -> None:
     """Let a running peer end cleanly."""
