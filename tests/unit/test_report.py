@@ -228,7 +228,7 @@ def test_what_cannot_be_measured_is_said():
     assert any("nothing is known of how agents differ" in note for note in report.notes)
     report = ct.CollaborativeRegressor().fit(X, y, agents=np.arange(len(y))).report()
     assert any("no agent has two rows" in note for note in report.notes)
-    assert not any("with one row, which is always used for training" in note for note in report.notes)  # all of that was said
+    assert not any("with one row, which is always used for training" in note for note in report.notes)  # said above
     model = ct.CollaborativeRegressor(method="local").fit(X, y, agents=codes)
     report = model.report(folds=2)
     assert report.outliers is None

@@ -39,7 +39,7 @@ def audit(
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Attack a private method's messages, and see whether they tell more than they may."""
+    """Attack a private method's messages, and test whether they reveal more than the claimed budget allows."""
     noise = None if mechanism is None else mechanism.value
     private = Private(method, epsilon, delta, noise, clip, wakes_per_agent)
     with bar("auditing", as_json) as progress:

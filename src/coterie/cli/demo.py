@@ -36,7 +36,7 @@ def demo(
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the figures.")] = Path("coterie-demo"),
     as_json: AsJson = False,
 ) -> None:
-    """The tour: life expectancy in 142 countries, with a model of its own for each, learned together."""
+    """Tour of the library: life expectancy in 142 countries, with one model for each, learned together."""
     check_writable(output)
     if peers:
         _exchange_models(agents, features, seed, output, as_json)

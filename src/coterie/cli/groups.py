@@ -112,10 +112,10 @@ def _create(folder: GroupFolder, as_json: AsJson = False, **given: Any) -> None:
 @group.command("propose-scale")
 def propose_scale(
     folder: GroupFolder,
-    scales: Annotated[list[Path], typer.Argument(help="What members wrote with `coterie peer scale`.")],
+    scales: Annotated[list[Path], typer.Argument(help="Files that members wrote with `coterie peer scale`.")],
     as_json: AsJson = False,
 ) -> None:
-    """Agree on center and scale of the columns, for objectives over a graph: medians of what the members say."""
+    """Propose center and scale of the columns, for objectives over a graph: medians of the members' values."""
     from ..peers.group.amendments import amend
     from ..peers.group.scales import combined
 
@@ -129,14 +129,14 @@ def propose_scale(
 @group.command("invite")
 def invite_member(
     folder: GroupFolder,
-    request: Annotated[Path, typer.Argument(help="What `coterie peer init` wrote.")],
+    request: Annotated[Path, typer.Argument(help="The request that `coterie peer init` wrote.")],
     edge: Annotated[list[str] | None, typer.Option(help="A neighbour, NAME or NAME:WEIGHT; repeat it.")] = None,
     relay: Annotated[bool, typer.Option("--relay", help="The peer is a relay, which only passes messages on.")] = False,
     replace: Annotated[bool, typer.Option("--replace", help="The peer replaces a member that lost its key.")] = False,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="The invitation's file.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Take a peer into the group: sign its certificate, and write its invitation, in which there is no secret."""
+    """Admit a peer to the group: sign its certificate, and write its invitation, which contains no secret."""
     from ..peers.group.groups import invite
 
     path = invite(folder, request, edges=edges_of(edge), relay=relay, replace=replace, to=output)
@@ -147,7 +147,7 @@ def invite_member(
 @group.command("join")
 def join_group(
     folder: Folder,
-    invitation: Annotated[Path, typer.Argument(help="What the admin sent.")],
+    invitation: Annotated[Path, typer.Argument(help="The invitation that the admin sent.")],
     run_id: Annotated[str | None, typer.Option("--run", help="The run's id, as you heard it from the admin.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -212,7 +212,7 @@ def remove_member(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Leave a member out of the next version of the list of members. When it comes back, it is told, and stops."""
+    """Remove a member from the next version of the list of members. When the member connects, it is told, and stops."""
     from ..peers.group.groups import remove
 
     roster = remove(folder, name, revoked=revoke)
@@ -229,7 +229,7 @@ def revoke_certificate(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Revoke the certificates of a member that stays, because its TLS key is lost. It has to be invited again."""
+    """Revoke the certificates of a member whose TLS key is lost. The member stays, and must be invited again."""
     from ..peers.group.groups import revoke
 
     roster = revoke(folder, name, serial)
@@ -247,7 +247,7 @@ def request_again(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write a new request of a peer that has an identity: to be invited again."""
+    """Write a new request for a peer that has an identity, so that it can be invited again."""
     from ..peers.group.groups import request
 
     path = request(folder, new_tls_key=new_tls_key)
@@ -261,7 +261,7 @@ def update_group(
     roster: Annotated[Path, typer.Argument(help="The file roster of a peer, or of another admin.")],
     as_json: AsJson = False,
 ) -> None:
-    """Go on from the list that members hold: after a backup was put back, or when another admin has signed."""
+    """Take over the list that members hold, after restoring a backup, or when another admin has signed a newer one."""
     from ..peers.group.groups import update
 
     new, healed, lost = update(folder, roster)
@@ -291,7 +291,7 @@ def renew_certificates(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make new certificates for members and relays whose certificates expire soon; they spread by themselves."""
+    """Renew the certificates of members and relays that expire soon; peers pass the new ones on."""
     from ..peers.group.renewal import renew
 
     done = renew(folder, within, **_given(days=days))
@@ -345,7 +345,7 @@ def show_group(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Members, edges and public numbers of a group; of a peer's folder, too. Says whether two lists go together."""
+    """Show members, edges and public numbers of a group or a peer's folder, and whether two lists are compatible."""
     from .._files import read_bounded
     from ..peers.group.charter import read_charter
     from ..peers.group.roster import compared, described, lists_in, read_fork, read_roster, signers, told
@@ -386,7 +386,9 @@ def init_admin(
     folder: Annotated[Path, typer.Argument(help="A new folder, which is to be this admin's.")],
     as_json: AsJson = False,
 ) -> None:
-    """On the machine of the second admin: keys, which never leave this folder, and a request for the first one."""
+    """Create keys, which never leave this folder, for a second admin on this machine, and a request for the first
+    admin.
+    """
     from ..peers.group.admins import ask_as_admin
 
     path = ask_as_admin(folder)
@@ -398,11 +400,11 @@ def init_admin(
 @admin.command("add")
 def add_admin(
     folder: GroupFolder,
-    request: Annotated[Path, typer.Argument(help="What `coterie group admin init` wrote.")],
+    request: Annotated[Path, typer.Argument(help="The request that `coterie group admin init` wrote.")],
     output: Annotated[Path | None, typer.Option("--output", "-o", help="The file for the second admin.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Let a second admin sign lists of members and certificates, too."""
+    """Allow a second admin to sign lists of members and certificates."""
     from ..peers.group.admins import appoint
 
     _show_delegation(folder, appoint(folder, request, to=output), as_json)
@@ -415,7 +417,7 @@ def hand_over_group(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="The file for the new admin.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Let another admin sign in place of this one, whose key signs nothing from then on."""
+    """Hand over to another admin; the key of this admin is no longer accepted."""
     from ..peers.group.admins import appoint, hand_over
 
     if Path(key).is_file():
@@ -435,11 +437,11 @@ def _show_delegation(folder: Path, path: Path, as_json: bool) -> None:
 @admin.command("accept")
 def accept_administration(
     folder: Annotated[Path, typer.Argument(help="The folder that `coterie group admin init` made.")],
-    delegation: Annotated[Path, typer.Argument(help="What the first admin sent.")],
+    delegation: Annotated[Path, typer.Argument(help="The delegation that the first admin sent.")],
     run_id: Annotated[str | None, typer.Option("--run", help="The run's id, as you heard it from the admin.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Become an admin: the folder is a group's from then on, for all commands of an admin."""
+    """Become an admin: the folder becomes a group's folder, for all commands of an admin."""
     from ..peers.group.admins import take_office
 
     roster = take_office(folder, delegation, run_id)

@@ -73,7 +73,7 @@ def lab_command(
     seed: Annotated[int, typer.Option(help="Seed of synthetic rows and of faults.", min=0)] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Run N real peers on this machine, and compare them with the exact optimum; or do something to them.
+    """Run N real peers on this machine and compare them with the exact optimum; or control a running lab.
 
     From another terminal, while it runs: coterie lab kill 3 (kill -9), start 3, pause 3, resume 3, partition 0-4 (those
     against the rest), heal, status, stop.

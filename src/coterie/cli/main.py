@@ -29,25 +29,29 @@ COMMANDS = {
     "demo": Later(
         "demo",
         "demo",
-        "The tour: life expectancy in 142 countries, with a model of its own for each, learned together.",
+        "Tour of the library: life expectancy in 142 countries, with one model for each, learned together.",
     ),
-    "fit": Later("models", "fit", "Learn one model for each agent of a table, and keep them."),
+    "fit": Later("models", "fit", "Learn one model for each agent of a table, and save the models."),
     "predict": Later(
-        "models", "predict", "Add a column of predictions to a table, each by the model of the row's own agent."
+        "models", "predict", "Add a column of predictions to a table, each by the model of the row's agent."
     ),
     "inspect": Later(
         "models",
         "inspect",
-        "What a model found: who gains, which features differ, who is an outlier, what was chosen and why.",
+        "Report on a model: gains of the agents, features that differ, outliers, and the choices of the fit.",
     ),
     "audit": Later(
-        "audit", "audit", "Attack a private method's messages, and see whether they tell more than they may."
+        "audit",
+        "audit",
+        "Attack a private method's messages, and test whether they reveal more than the claimed budget allows.",
     ),
-    "data": Later("data", "app", "Real datasets: what there is, whether it is whole, and how to get it."),
+    "data": Later("data", "app", "Real datasets: list them, check their files, and convert their originals."),
     "group": Later("peers", "group", "A group of peers, as its admin sees it; and joining one."),
     "peer": Later("peers", "peer", "One real agent on this machine."),
     "relay": Later(
-        "peers", "run_relay", "Pass messages on between peers that cannot reach each other. It cannot read them."
+        "peers",
+        "run_relay",
+        "Pass messages on between peers that cannot reach each other. The relay cannot read the messages.",
     ),
     "watch": Later(
         "watch",
@@ -57,7 +61,7 @@ COMMANDS = {
     "lab": Later(
         "lab",
         "lab_command",
-        "Run N real peers on this machine, and compare them with the exact optimum; or do something to them.",
+        "Run N real peers on this machine and compare them with the exact optimum; or control a running lab.",
     ),
 }
 

@@ -132,7 +132,7 @@ def fit(
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Learn one model for each agent of a table, and keep them."""
+    """Learn one model for each agent of a table, and save the models."""
     if agent == target:
         raise ParameterError(f"--agent and --target are both {agent!r}: they must be two columns")
     check_writable(output)
@@ -298,7 +298,7 @@ def predict(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Add a column of predictions to a table, each by the model of the row's own agent.
+    """Add a column of predictions to a table, each by the model of the row's agent.
 
     An agent that was not in the training rows is predicted by the model that the other agents have in common.
     """
@@ -383,7 +383,7 @@ def inspect(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """What a model found: who gains, which features differ, who is an outlier, what was chosen and why."""
+    """Report on a model: gains of the agents, features that differ, outliers, and the choices of the fit."""
     if data is None and target is not None:
         raise ParameterError("--target is a column of a table: name the table with --data")
     if figures is not None:

@@ -17,7 +17,7 @@ from .groups import Folder
 
 
 def check_peer(folder: Folder, as_json: AsJson = False) -> None:
-    """Whether a peer is well, for monitoring: one line, and 0 ok, 1 warning, 2 critical, 3 cannot tell."""
+    """Print the health of a peer in one line, for monitoring, with exit code 0 ok, 1 warning, 2 critical, 3 unknown."""
     from ..peers.node.checks import LEVELS, checked, worst
 
     if not (folder / "identity.json").is_file():
@@ -49,7 +49,7 @@ def mute_peer(
     listed: Annotated[bool, typer.Option("--list", help="Only list the muted neighbours.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Forget what a neighbour sent, and take nothing more from it. A peer that runs notices within a second."""
+    """Delete the messages of a neighbour, and accept no more of them. A running peer applies this within a second."""
     from ..peers.group.groups import membership
     from ..peers.node.audit_log import FILE, AuditLog
     from ..peers.node.process import running
@@ -73,7 +73,7 @@ def audit_peer(
     last: Annotated[int | None, typer.Option(help="Show only this number of events, the last ones.", min=1)] = None,
     as_json: AsJson = False,
 ) -> None:
-    """What has happened to a peer, from its audit log; and whether every line of it fits the one before."""
+    """Show the events in the audit log of a peer, and whether its chain of lines is intact."""
     from ..peers.node.audit_log import FILE, read_audit
 
     found = read_audit(folder / FILE)

@@ -72,7 +72,7 @@ def init_peer(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make an identity: keys, which never leave this folder, and a request for the group's admin."""
+    """Create the identity of a peer: keys, which never leave this folder, and a request for the group's admin."""
     from ..peers.group.groups import enroll, request
     from ..peers.group.identity import Identity
     from ..peers.node.audit_log import FILE, AuditLog
@@ -118,7 +118,7 @@ def update_peer(
     ],
     as_json: AsJson = False,
 ) -> None:
-    """Take over what the admin has signed; a peer that runs notices, and tells the others."""
+    """Take over what the admin has signed; a running peer reads it, and passes it on to the others."""
     from ..peers.group.renewal import update
 
     roster, new = update(folder, source)
@@ -136,7 +136,7 @@ def accept_charter(
     run_id: Annotated[str | None, typer.Argument(metavar="RUN", help="The run's id, as the admin told it.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Go over to the charter that the admin proposes, with the keys and, where it fits, the model of before."""
+    """Accept the charter that the admin proposes; the keys are kept, and the model, too, if it fits the new charter."""
     from ..peers.group.amendments import accept, in_words
 
     done = accept(folder, run_id)
@@ -187,7 +187,7 @@ def run_peer(
     lab: Annotated[bool, typer.Option("--lab", hidden=True)] = False,
     work: Annotated[Path | None, typer.Option(hidden=True, help="In place of --data: a work that is ready.")] = None,
 ) -> None:
-    """Run a peer until it is told to stop, as peer.toml and options say. It logs to standard error, in json."""
+    """Run a peer with the settings of peer.toml and options until it is stopped. Logs go to standard error as JSON."""
     from .._files import read_bounded
     from ..peers.group.amendments import settle
     from ..peers.group.groups import membership
@@ -258,7 +258,7 @@ def stop_peer(
     wait: Annotated[float, typer.Option(help="Number of seconds to wait for its end.", min=0)] = 15.0,
     as_json: AsJson = False,
 ) -> None:
-    """Let a running peer end cleanly."""
+    """Stop a running peer cleanly."""
     from ..peers.node.process import running
 
     pid = running(folder)
@@ -284,7 +284,7 @@ def predict(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Use the model that a peer has learned, also while it runs."""
+    """Predict rows with the model that a peer has learned; the peer may be running."""
     from ..peers.model.model import csv_of, predict_file, predict_table
     from ..peers.node.settings import read_settings
 
@@ -315,7 +315,7 @@ def predict(
 def run_relay(
     folder: Annotated[Path, typer.Argument(help="The folder of a peer that was invited with --relay.")],
 ) -> None:
-    """Pass messages on between peers that cannot reach each other. It cannot read them."""
+    """Pass messages on between peers that cannot reach each other. The relay cannot read the messages."""
     os.environ["COTERIE_PLAIN"] = "1"
     from ..peers.node.launch import launch_relay
 
