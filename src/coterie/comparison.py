@@ -1,4 +1,4 @@
-"""Several methods side by side, on one axis of cost."""
+"""Comparison of several methods at equal cost."""
 
 from __future__ import annotations
 
@@ -29,26 +29,27 @@ from .graphs import Graph, complete
 from .problem import Problem
 from .problem.baselines import Baseline, resolve_method
 
-#: What a comparison adds to the columns of a trace.
+#: Columns that a comparison adds to those of a trace.
 SCORES = ("accuracy", "rmse", "worst_tenth", "gain")
-MORE = ("method", "seed", "point", "gap", "certificate", *SCORES, "value of the problem")
+RESERVED_COLUMNS = ("method", "seed", "point", "gap", "certificate", *SCORES, "value of the problem")
 
 
 @dataclass(frozen=True, repr=False)
 class Comparison:
-    """The outcome of :func:`compare`.
+    """The result of :func:`compare`.
 
     Attributes
     ----------
     problem : Problem
-        What all models are judged by.
+        The problem that defines the objective of all models.
     table : DataFrame
-        One row for each observation of each run: method, seed, point (how many observations before), wakes, time,
+        One row for each observation of each run: method, seed, point (number of earlier observations), wakes, time,
         vectors, bytes, value (the objective), gap (its relative distance to the optimum), accuracy or rmse on test
-        rows, worst_tenth and gain (as in :class:`coterie.studies.Evaluation`) if there are any, and what was observed.
+        rows, worst_tenth and gain (as in :class:`coterie.studies.Evaluation`) if there are test rows, and the values of
+        observers.
     optimum : dict
-        The same numbers for the exact optimum: value, accuracy or rmse, and what was observed. Empty where nobody knows
-        it: of a model that is not linear, or with parameters that are not tied.
+        The corresponding values at the exact optimum: value, accuracy or rmse, and values of observers. Empty where the
+        optimum is not known: for a model that is not linear, or with parameters that are not tied.
     runs : dict
         A :class:`coterie.Run` for each (method, seed).
     unit : str
@@ -66,7 +67,7 @@ class Comparison:
 
     @property
     def summary(self) -> pd.DataFrame:
-        """One row for each method: where its runs ended, on average.
+        """Means over seeds at the end of each run, one row for each method.
 
         Examples
         --------
@@ -79,7 +80,7 @@ class Comparison:
         return ends.groupby("method", sort=False).mean().drop(columns="point")
 
     def figure(self, gap: bool = False) -> Figure:
-        """Objective, and score on test rows if there are any, against cost; the exact optimum is a dashed line.
+        """Plot objective, and score on test rows if there are any, against cost; the exact optimum is a dashed line.
 
         Parameters
         ----------
@@ -124,19 +125,20 @@ def compare(
     n_jobs: int | None = None,
     engine: Cluster | None = None,
 ) -> Comparison:
-    """Run several methods to the same cost, and put what they reached side by side.
+    """Run several methods to equal cost, and compare their results.
 
     Parameters
     ----------
     methods : iterable, or mapping of labels
-        Methods and baselines, as values or by their names. A pair (method, Problem) runs on a problem of its own, such
-        as propagation of local models; it is still judged by ``problem``. That may be a ``Problem.federated`` of the
-        same agents: ``(ct.federated.FedAvg(local), ct.Problem.federated(data, model))``. The server's model is not judged.
+        Methods and baselines, as values or names. A pair (method, Problem) runs on a problem of its own, such as
+        propagation of local models; its models are still judged by ``problem``. The pair may have a
+        ``Problem.federated`` of the same agents: ``(ct.federated.FedAvg(local), ct.Problem.federated(data, model))``.
+        The server's model is not judged.
     problem : Problem
     wakes, vectors, bytes : int
-        How far, on which axis of cost: give one of them.
+        The cost of each run, on one axis: give exactly one of these.
     points : int
-        Observations of each run, beside the first.
+        Number of observations of each run, in addition to the first.
     seeds : sequence of int
         One run of each method for each seed.
     test : AgentData, optional
@@ -147,12 +149,12 @@ def compare(
     start, conditions, choice
         As in :func:`coterie.simulate`.
     progress : callable, optional
-        Called with (how much is done, how much in all) now and then; by the thread that did it, one at a time.
+        Called repeatedly with (cost so far, cost of all runs), by one thread at a time.
     n_jobs : int, optional
-        How many runs are made at a time, each by a thread. Default: one for each core. No result depends on it.
+        Number of runs at a time, each in a thread. Default: one for each core. The results do not depend on it.
     engine : Cluster, optional
-        Runs are tasks of a Ray cluster, to which the problem is sent once; the result is the same. Unlike in
-        :func:`coterie.simulate`, where one run is spread over shards, each run is in one process there.
+        Ray cluster whose tasks are the runs. The problem is sent once; the result is the same. Unlike in
+        :func:`coterie.simulate`, where one run is distributed over shards, each run is in one process.
 
     Returns
     -------
@@ -176,14 +178,14 @@ def compare(
     if not isinstance(seeds, Sequence | range) or not len(seeds) or len(set(seeds)) < len(seeds):
         raise ParameterError(f"seeds={seeds!r} must be a list of different seeds")
     entrants = _entrants(methods, problem)
-    threads(n_jobs)  # refuses what is no number of threads before any work
+    threads(n_jobs)  # refuses an invalid number of threads before any work
     check_cluster(engine, n_jobs=n_jobs)
     if engine is not None:
         check_importable(*((method, posed.loss) for method, posed in entrants.values()))
     evaluator = None if test is None else Evaluator(problem, test)
     observers = {} if evaluator is None else dict(evaluator.observers())
-    observers |= observers_of(observe, COLUMNS + MORE)
-    observers["value of the problem"] = problem.value  # an entrant may run on a problem of its own
+    observers |= observers_of(observe, COLUMNS + RESERVED_COLUMNS)
+    observers["value of the problem"] = problem.value  # a method may run on a problem of its own
     optimum = {}
     if problem.has_optimum:
         exact = problem.solve()
@@ -196,7 +198,7 @@ def compare(
         for seed in (seeds[:1] if isinstance(method, Baseline) else seeds)
     ]
     settings = {"start": start, "conditions": conditions, "choice": choice, "every": max(1, budget // int(points))}
-    settings["keep_state"] = False  # there may be many runs, and nobody goes on with one
+    settings["keep_state"] = False  # saves memory: the runs are not continued
     runner = _Runner(problem, turns, settings | {"observe": observers, unit: budget})
 
     def tell(now: int) -> None:
@@ -210,7 +212,7 @@ def compare(
     tables, runs = [], {}
     for (label, _, _, seed), run in zip(turns, found, strict=True):
         trace = run.trace.assign(value=run.trace["value of the problem"]).drop(columns="value of the problem")
-        trace = trace.rename(columns={"gap": "certificate"})  # here the gap is the true one
+        trace = trace.rename(columns={"gap": "certificate"})  # the trace's gap is a bound, and the one below is exact
         trace.insert(0, "method", label)
         trace.insert(1, "seed", seed)
         trace.insert(2, "point", np.arange(len(trace)))
@@ -224,13 +226,13 @@ def compare(
 
 
 def _serves(posed: Problem, problem: Problem) -> bool:
-    """Whether a problem has the agents of another one, and a server before them."""
+    """Return whether `posed` has the agents of `problem`, preceded by a server."""
     return posed.name == "federated" and posed.members[1:] == problem.members
 
 
 @dataclass(frozen=True, eq=False)
 class _OfClients:
-    """A function of the models of all agents, where the first is a server."""
+    """An observer of the clients' models only, where the first model is the server's."""
 
     observer: Observer
 
@@ -240,14 +242,14 @@ class _OfClients:
 
 @dataclass(frozen=True, eq=False)
 class _Runner:
-    """The runs of a comparison, by number, with all that they need."""
+    """The runs of a comparison, by number; can be sent to other processes."""
 
-    problem: Problem  # what all are judged by
+    problem: Problem  # judges all models
     turns: list[tuple[str, Any, Problem, Any]]  # label, method, problem, seed
-    settings: dict[str, Any]  # of simulate, alike for all
+    settings: dict[str, Any]  # common arguments of simulate
 
     def run(self, k: int, **more: Any) -> Run:
-        """One of the runs."""
+        """Do one of the runs."""
         _, method, posed, seed = self.turns[k]
         settings = self.settings
         if _serves(posed, self.problem):
@@ -256,14 +258,14 @@ class _Runner:
         return simulate(posed, method, seed=seed, **settings, **more)
 
     def __call__(self, k: int) -> tuple[Run, Graph | None]:
-        """The same for another process: the problem, which it has, does not travel; a graph that was learned does."""
+        """Do one run in another process; return it without its problem, and the graph if one was learned."""
         with one_thread():
             run = self.run(k, n_jobs=1)
         left_out: Any = None
         return replace(run, problem=left_out), None if run.problem is self.turns[k][2] else run.graph
 
     def name(self, k: int) -> str:
-        """What to call a run in an error."""
+        """Name a run in an error."""
         label, _, _, seed = self.turns[k]
         return f"{label}, seed {seed}"
 
@@ -272,19 +274,19 @@ def _in_threads(runner: _Runner, n_jobs: int | None, tell: Callable[[int], None]
     done, one_at_a_time, stop = [0] * len(runner.turns), Lock(), Event()
 
     def count(k: int, now: int) -> None:
-        if stop.is_set():  # somebody else has failed, or was interrupted
+        if stop.is_set():  # another run has failed, or was interrupted
             raise KeyboardInterrupt
         with one_at_a_time:
             done[k] = now
             tell(sum(done))
 
     def take(k: int) -> Run:
-        jobs = n_jobs if len(runner.turns) == 1 else 1  # threads are for the runs first
+        jobs = n_jobs if len(runner.turns) == 1 else 1  # threads are shared by runs, not inside one
         run = runner.run(k, n_jobs=jobs, progress=lambda now, _total: count(k, now))
         done[k] = budget
         return run
 
-    with one_thread():  # threads that run methods leave no core for those of a BLAS
+    with one_thread():  # all cores are used by runs, and none are left for a BLAS
         return in_threads(take, range(len(runner.turns)), n_jobs, stop)
 
 
@@ -301,13 +303,13 @@ def _on_cluster(engine: Cluster, runner: _Runner, tell: Callable[[int], None], b
 
 
 def fitting() -> pd.DataFrame:
-    """Which method solves which objective with which loss, found by asking every method; without boosting.
+    """Return which method solves which objective with which loss, found by asking every method; without boosting.
 
     Returns
     -------
     DataFrame
-        Rows (objective, loss), a column for each method: "yes", "with a ridge", or "no". What a method answers to a
-        "no" is its :class:`~coterie.errors.MismatchError`.
+        Rows (objective, loss), and a column for each method: "yes", "with a ridge", or "no". For the reason of a "no",
+        see the :class:`~coterie.errors.MismatchError` of the method.
 
     Examples
     --------
@@ -335,13 +337,13 @@ def fitting() -> pd.DataFrame:
 def _axis(**units: Any) -> tuple[str, int]:
     given = {name: amount for name, amount in units.items() if amount is not None}
     if len(given) != 1:
-        raise ParameterError("say how far, on which axis of cost: one of wakes=..., vectors=... or bytes=...")
+        raise ParameterError("give exactly one of wakes=..., vectors=... or bytes=..., the cost of each run")
     [(unit, amount)] = given.items()
     return unit, integer(unit, amount)
 
 
 def _entrants(methods: Any, problem: Problem) -> dict[str, tuple[Any, Problem]]:
-    """Who takes part, with the problem each runs on; all of them checked before any work starts."""
+    """Return the methods with the problems they run on, all checked before any work starts."""
     if isinstance(methods, str) or not isinstance(methods, Iterable):
         raise ParameterError(f"methods must be a list of methods, or a mapping of labels to them; found {methods!r}")
     named = methods.items() if isinstance(methods, Mapping) else [(None, entrant) for entrant in methods]
@@ -353,7 +355,7 @@ def _entrants(methods: Any, problem: Problem) -> dict[str, tuple[Any, Problem]]:
         if (posed.members != problem.members and not _serves(posed, problem)) or posed.p != problem.p:
             raise MismatchError(
                 f"{given!r} comes with a problem of other agents, or other features: all problems must have the same, "
-                "but for the server that Problem.federated adds"
+                "except for the server that Problem.federated adds"
             )
         if not isinstance(method, Baseline):
             check_fit(method, posed)

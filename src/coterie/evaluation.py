@@ -1,11 +1,11 @@
-"""How good personal models are: for everybody, for the worst off, and against learning alone.
+"""Evaluation of personal models: on average, for the worst agents, and compared with learning alone.
 
-Agents differ, and so do their scores. A mean hides those for whom collaboration does harm, so an evaluation also tells
-the mean of the worst tenth, the gain of each agent over the model it would have alone, and how evenly scores are
-spread, by the index of R. Jain, D. Chiu, W. Hawe (1984), "A quantitative measure of fairness and discrimination for
-resource allocation in shared computer systems": ``(sum_i s_i)^2 / (n sum_i s_i^2)``, 1 where all are alike, 1/n where
-one agent has everything. The mean, the worst tenth and the spread are what Li, Sanjabi, Beirami, Smith (2020), "Fair
-resource allocation in federated learning", report.
+Agents and their scores differ, and a mean hides the agents that collaboration harms. An evaluation therefore also
+reports the mean of the worst tenth, the gain of each agent over the model it would have alone, and the fairness of the
+scores by the index of R. Jain, D. Chiu, W. Hawe (1984), "A quantitative measure of fairness and discrimination for
+resource allocation in shared computer systems": ``(sum_i s_i)^2 / (n sum_i s_i^2)``, which is 1 if all scores are
+equal, and 1/n if one agent has everything. Li, Sanjabi, Beirami, Smith (2020), "Fair resource allocation in federated
+learning", report the mean, the worst tenth and the spread.
 """
 
 from __future__ import annotations
@@ -27,18 +27,30 @@ from .data.dictionaries import outputs
 from .errors import DataError, MismatchError, ParameterError
 from .problem import Problem
 
-#: Numbers of which less is better, by their names in traces, comparisons and studies. Of all others, more is.
-LOWER = {"value", "gap", "rmse", "wakes", "time", "vectors", "bytes", "messages", "std", "largest_loss", "certificate"}
-LOWER |= {"honest_loss", "disagreement"}
-#: Rows that a model is asked about to see how many outputs it has.
-PROBES = 3
-#: ``score(predicted, labels)`` of the test rows of one agent.
+#: Quantities for which less is better, by their names in traces, comparisons and studies.
+LOWER_IS_BETTER = {
+    "value",
+    "gap",
+    "rmse",
+    "wakes",
+    "time",
+    "vectors",
+    "bytes",
+    "messages",
+    "std",
+    "largest_loss",
+    "certificate",
+}
+LOWER_IS_BETTER |= {"honest_loss", "disagreement"}
+#: Number of rows that are passed to a model to find its number of outputs.
+PROBE_ROWS = 3
+#: Type of ``score(predicted, labels)`` for the test rows of one agent.
 ScoreOf = Callable[[np.ndarray, np.ndarray], float]
 
 
 def gain(difference: np.ndarray, level: float) -> dict[str, float]:
-    """What agents gain: the mean, how sure it is, its size beside a `level`, and the share of agents that gain."""
-    from scipy import stats  # not above: traces need none of it
+    """Return the mean gain, its uncertainty, its size relative to `level`, and the share of agents that gain."""
+    from scipy import stats  # imported here, since traces do not need it
 
     each = difference[~np.isnan(difference)]
     n = len(each)
@@ -51,13 +63,13 @@ def gain(difference: np.ndarray, level: float) -> dict[str, float]:
 
 
 def jain(scores: np.ndarray) -> float:
-    """Jain's index of fairness of numbers that are not negative."""
+    """Return Jain's fairness index of nonnegative numbers."""
     square = float(np.sum(scores**2))
     return float(np.sum(scores)) ** 2 / (len(scores) * square) if square > 0.0 else 1.0
 
 
 def worst_tenth(scores: np.ndarray, higher: bool) -> float:
-    """The mean of the worst tenth of the scores, of at least one."""
+    """Return the mean of the worst tenth of the scores, at least one score."""
     ranked, count = np.sort(scores), -(-len(scores) // 10)
     return _mean(ranked[:count] if higher else ranked[len(ranked) - count :])
 
@@ -68,22 +80,22 @@ def _mean(values: np.ndarray) -> float:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Evaluation:
-    """The outcome of :func:`evaluate`.
+    """The result of :func:`evaluate`.
 
     Attributes
     ----------
     members : tuple
         Agent ids.
     score : str
-        What was measured: "accuracy", "rmse", or the name of a function.
+        Name of the score: "accuracy", "rmse", or the name of a function.
     higher : bool
-        Whether more of it is better.
+        Whether more is better.
     each : (n,) ndarray
-        The score of every agent; NaN for one without test rows, which counts nowhere.
+        The score of every agent; NaN for agents without test rows, which are not counted.
     alone : (n,) ndarray or None
-        The same for the models that agents learn alone.
+        The scores of the models that agents learn alone.
     rows : (n,) ndarray
-        How many test rows each has.
+        Number of test rows of each agent.
     """
 
     members: tuple[Any, ...]
@@ -99,17 +111,17 @@ class Evaluation:
 
     @property
     def mean(self) -> float:
-        """The mean over agents."""
+        """Mean score over agents."""
         return _mean(self._known)
 
     @property
     def std(self) -> float:
-        """The standard deviation over agents."""
+        """Standard deviation of the scores over agents."""
         return float(np.std(self._known)) if len(self._known) else math.nan
 
     @property
     def worst_tenth(self) -> float:
-        """The mean over the tenth of the agents with the worst scores, at least one of them."""
+        """Mean score of the worst tenth of the agents, at least one agent."""
         return worst_tenth(self._known, self.higher)
 
     @property
@@ -119,17 +131,17 @@ class Evaluation:
 
     @property
     def gains(self) -> np.ndarray | None:
-        """What each agent gains over learning alone, above 0 where it is better off; None if that is not known."""
+        """Gain of each agent over learning alone, positive if the agent is better off; None if not known."""
         if self.alone is None:
             return None
         return self.each - self.alone if self.higher else self.alone - self.each
 
     @property
     def summary(self) -> dict[str, float]:
-        """All of it as numbers by name.
+        """All results as numbers by name.
 
-        The mean score by its own name, ``std``, ``worst_tenth``, ``fairness``; and where models alone are known,
-        ``gain`` (the mean over agents), ``share_gaining`` (of the agents), ``largest_loss`` (of one agent, or 0).
+        The mean score under its name, ``std``, ``worst_tenth``, ``fairness``; and, if scores alone are known, ``gain``
+        (mean over agents), ``share_gaining`` (share of agents that gain), ``largest_loss`` (of one agent, at least 0).
 
         Examples
         --------
@@ -148,7 +160,7 @@ class Evaluation:
 
     @property
     def frame(self) -> pd.DataFrame:
-        """One row for each agent: agent, rows, its score, and, where they are known, alone and gain.
+        """One row for each agent: agent, rows, score, and, if known, alone and gain.
 
         Examples
         --------
@@ -184,29 +196,29 @@ def evaluate(
     higher: bool | None = None,
     alone: Any = None,
 ) -> Evaluation:
-    """Score the model of every agent on test rows of its own.
+    """Score the model of every agent on its own test rows.
 
     Parameters
     ----------
     models : (n, p) array_like, or Run
         One row for each agent.
     problem : Problem or AgentData
-        Which the models are for: it says how they predict. Of data alone, models are linear. May be left out of a run,
-        which knows its problem: ``evaluate(run, test)``.
+        The problem of the models, which defines how they predict. With an AgentData, models are linear. May be omitted
+        for a run, which has its problem: ``evaluate(run, test)``.
     test : AgentData
-        Test rows of the same agents, or of some of them, with the features that the problem was made from.
+        Test rows of all or some of the agents, with the features from which the problem was made.
     score : "accuracy", "rmse" or callable, optional
-        Default: accuracy where labels are classes, else the root mean squared error. Classes are: one output for each;
-        -1 and +1; 0 and 1 of a model that gives logits, such as :class:`coterie.models.Torch` with
-        ``torch.nn.BCEWithLogitsLoss()``. One output stands for class 1 where it is at least 0. A function
-        ``score(predicted, labels)`` gets what the model of one agent says of its rows, (m,) or (m, outputs), and their
-        labels.
+        Default: accuracy if labels are classes, otherwise the root mean squared error. Labels are classes if the model
+        has one output for each class; if labels are -1 and +1; or if labels are 0 and 1 and the model gives logits,
+        such as :class:`coterie.models.Torch` with ``torch.nn.BCEWithLogitsLoss()``, where one output predicts class 1
+        if it is at least 0. A function ``score(predicted, labels)`` takes the predictions of one agent's model, (m,) or
+        (m, outputs), and the labels of its rows.
     higher : bool, optional
-        Of a function: whether more is better. Default: True.
+        For a function: whether more is better. Default: True.
     alone : (n, p) array_like, Run, or False, optional
-        Models to measure gains against. Default: those that agents learn alone, :meth:`coterie.Problem.local`; of data
-        alone, and of a model that is not linear, none are known. False for none. Where there is a server, models of
-        the clients will do.
+        Models that gains are compared with. Default: models that agents learn alone, :meth:`coterie.Problem.local`;
+        none for an AgentData, or a model that is not linear. False computes no gains. With a server, models of the
+        clients suffice.
 
     Returns
     -------
@@ -242,7 +254,7 @@ class Evaluator:
 
     Examples
     --------
-    What a trace is to tell of test rows:
+    Observe scores on test rows in a trace:
 
     >>> import coterie as ct
     >>> task = ct.datasets.linear_classification(n=50, p=20, seed=0)
@@ -275,9 +287,9 @@ class Evaluator:
         if test.y is None or (isinstance(problem, Problem) and self._model is None and problem.loss.unlabelled):
             raise MismatchError("test rows need labels, and a loss that predicts them")
         self.name = self._named(self.score)
-        more = self.name not in LOWER
+        more = self.name not in LOWER_IS_BETTER
         if self.higher is not None and not callable(self.score) and self.higher != more:
-            raise ParameterError(f"higher={self.higher} is for a score of your own: it is known of {self.name}")
+            raise ParameterError(f"higher={self.higher} is only for a function as score: leave it out for {self.name}")
         self.higher = more if self.higher is None else bool(self.higher)
         alone = self.alone
         if alone is None:
@@ -286,13 +298,13 @@ class Evaluator:
 
     @property
     def _model(self) -> Any:
-        """The model of a problem that is not linear, else None."""
+        """The model of a problem that is not linear, otherwise None."""
         if not isinstance(self.problem, Problem) or self.problem.is_linear:
             return None
         return self.problem.model
 
     def _named(self, score: Any) -> str:
-        """The name of a score."""
+        """Return the name of a score."""
         if callable(score):
             return str(getattr(score, "__name__", type(score).__name__).replace("<lambda>", "score"))
         if score is None:
@@ -304,8 +316,8 @@ class Evaluator:
             raise ParameterError(f'score={score!r} must be "accuracy", "rmse", or a function of predictions and labels')
         if score == "accuracy" and not (self._one_for_each_class or self._two_classes):
             raise MismatchError(
-                "accuracy: the model gives one number a row, and nothing says which numbers stand for which of the "
-                "test labels; -1 and +1 are known, and 0 and 1 of a model that gives logits, such as ct.models.Torch with "
+                "accuracy: the model has one output, and its meaning for the test labels is not known; known are "
+                "labels -1 and +1, and labels 0 and 1 of a model that gives logits, such as ct.models.Torch with "
                 "torch.nn.BCEWithLogitsLoss(). Pass a function score(predicted, labels), such as "
                 "lambda predicted, labels: ((predicted > 0.5) == labels).mean()"
             )
@@ -313,24 +325,24 @@ class Evaluator:
 
     @functools.cached_property
     def _one_for_each_class(self) -> bool:
-        """Whether the model gives several outputs for a row. It is asked of more than one, as some modules need."""
+        """Whether the model has several outputs. Several rows are passed, since some modules need more than one."""
         if self._model is None:
             return False
         if getattr(self._model, "classes", 0) > 1:
             return True
         X, m = self.test.X, self.test.n_rows
-        some = X[np.arange(PROBES) % m] if m else np.zeros((PROBES, self.test.p))
+        some = X[np.arange(PROBE_ROWS) % m] if m else np.zeros((PROBE_ROWS, self.test.p))
         return _flat(self._model.predict(self._model.initial(), some)).ndim == 2
 
     @property
     def _two_classes(self) -> bool:
-        """Whether the sign of one output tells the labels apart."""
+        """Whether the sign of one output distinguishes the labels."""
         y = np.asarray(self.test.y)
         logit = getattr(self._model, "logit", False)
         return bool(np.all(np.abs(y) == 1.0) or (logit and np.all(np.isin(y, (0.0, 1.0)))))
 
     def predictions(self, theta: np.ndarray) -> np.ndarray:
-        """What each agent's model says of its own test rows, all rows in one array."""
+        """Return the predictions of each agent's model for its own test rows, all in one array."""
         if self._model is not None:
             X, start = self.test.X, self.test.start
             some = [k for k in range(self.test.n) if self.test.sizes[k]]
@@ -341,11 +353,11 @@ class Evaluator:
         return margins
 
     def _each(self, models: Any) -> np.ndarray:
-        """The score of every agent; of the same models as the last time without work."""
+        """Return the score of every agent; the result for the last models is cached."""
         theta = np.ascontiguousarray(getattr(models, "theta", models), dtype=float)
         expected = (self.test.n, self.problem.p)
         if theta.shape == (self.test.n - 1, self.problem.p) and getattr(self.problem, "name", "") == "federated":
-            theta = np.concatenate([np.zeros_like(theta[:1]), theta])  # models of the clients: nobody asks the server's
+            theta = np.concatenate([np.zeros_like(theta[:1]), theta])  # models of the clients: the server's is not used
         if theta.shape != expected:
             raise ParameterError(f"models must have shape {expected}, one row for each agent; found {theta.shape}")
         if self._last[0] != (content := theta.tobytes()):
@@ -367,12 +379,12 @@ class Evaluator:
         return found
 
     def __call__(self, models: Any) -> Evaluation:
-        """The evaluation of some models."""
+        """Return the evaluation of some models."""
         each = self._each(models).copy()
         return Evaluation(self.test.members, self.name, bool(self.higher), each, self._alone, self.test.sizes)
 
     def observers(self) -> Mapping[str, Callable[[np.ndarray], float]]:
-        """For ``observe=``: the mean score, ``worst_tenth``, and ``gain`` where models alone are known.
+        """Return functions for ``observe=``: the mean score, ``worst_tenth``, and ``gain`` if scores alone are known.
 
         Returns
         -------
@@ -390,7 +402,7 @@ class Measure:
     name: str
 
     def __call__(self, theta: np.ndarray) -> float:
-        """The number of these models."""
+        """Return the number for these models."""
         found = self.evaluator(theta)
         if self.name == "gain":
             gains = found.gains
@@ -400,6 +412,6 @@ class Measure:
 
 
 def _flat(predicted: Any) -> np.ndarray:
-    """Predictions, those of one output as (m,)."""
+    """Return predictions; those of a single output have shape (m,)."""
     found = np.asarray(predicted)
     return found[:, 0] if found.ndim == 2 and found.shape[1] == 1 else found

@@ -1,11 +1,11 @@
-"""Where others can watch runs: MLflow, Weights & Biases, TensorBoard; for ``simulate(..., watch=...)``.
+"""Observers of runs for ``simulate(..., watch=...)``: MLflow, Weights & Biases, TensorBoard.
 
-An observer is anything with two methods: ``record(step, measures)`` gets each row of the trace as it comes, after so
-many wakes, as numbers by name; ``finish(run)`` gets the run at its end, or None if it was broken off. What is recorded
-after that belongs to a new run. Give a trace rows with ``every``, and columns with ``observe``.
+An observer has two methods: ``record(step, measures)`` gets each row of the trace when it is made, with the number of
+wakes and the measures by name; ``finish(run)`` gets the run at its end, or None if the run was interrupted. Later
+records belong to a new run. Rows of the trace are made by ``every``, and columns by ``observe``.
 
-Each of these needs a library that is imported when one is made, and an extra of its own name: ``coterie[mlflow]``,
-``coterie[wandb]``, ``coterie[tensorboard]``.
+Each observer needs a library, which is imported when the observer is created, and the extra of its name:
+``coterie[mlflow]``, ``coterie[wandb]``, ``coterie[tensorboard]``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["FileRecorder", "MLflow", "TensorBoard", "WandB", "progress_bar"]
 
 
 def _library(who: str, module: str, extra: str) -> Any:
-    """A library, imported now."""
+    """Import a library."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -33,23 +33,23 @@ def _library(who: str, module: str, extra: str) -> Any:
 
 
 def _about(run: Run) -> dict[str, Any]:
-    """What a run was, in words and numbers."""
+    """Describe a run in words and numbers."""
     return {"method": repr(run.method), "problem": repr(run.problem), "agents": run.problem.n, "seed": run.seed}
 
 
 class MLflow:
-    """Records each run as a run of MLflow.
+    """Record each run as a run of MLflow.
 
     Parameters
     ----------
     experiment : str
-        Made if it does not exist.
+        Name of the experiment, which is created if it does not exist.
     name : str, optional
-        Of the run. Default: MLflow makes one up.
+        Name of the run. Default: chosen by MLflow.
     uri : str, optional
-        Where the tracking server is, or a database such as ``"sqlite:///mlflow.db"``. Default: MLflow's own.
+        Tracking server, or a database such as ``"sqlite:///mlflow.db"``. Default: MLflow's own.
     params : mapping, optional
-        What else is to be on record, such as settings.
+        Further parameters to record, such as settings.
 
     Examples
     --------
@@ -67,7 +67,7 @@ class MLflow:
         self._id: str | None = None
 
     def record(self, step: int, measures: Mapping[str, float]) -> None:
-        """One row of the trace."""
+        """Record one row of the trace."""
         if self._id is None:
             found = self._client.get_experiment_by_name(self.experiment)
             where = self._client.create_experiment(self.experiment) if found is None else found.experiment_id
@@ -77,7 +77,7 @@ class MLflow:
         self._client.log_batch(self._id, metrics=metrics)
 
     def finish(self, run: Run | None) -> None:
-        """The end of the run."""
+        """Finish the run."""
         if self._id is not None:
             for name, value in (self.params | ({} if run is None else _about(run))).items():
                 self._client.log_param(self._id, name, value)
@@ -86,19 +86,19 @@ class MLflow:
 
 
 class WandB:
-    """Records each run as a run of Weights & Biases.
+    """Record each run as a run of Weights & Biases.
 
     Parameters
     ----------
     project : str
     name : str, optional
-        Of the run. Default: wandb makes one up.
+        Name of the run. Default: chosen by wandb.
     mode : "online", "offline" or "disabled", optional
-        Default: as ``WANDB_MODE`` says. Offline runs are files, for ``wandb sync``.
+        Default: the value of ``WANDB_MODE``. Offline runs are files, for ``wandb sync``.
     folder : path, optional
-        Where its files go. Default: ``wandb`` in the current one.
+        Folder of the run's files. Default: ``wandb`` in the current folder.
     params : mapping, optional
-        What else is to be on record, such as settings.
+        Further parameters to record, such as settings.
 
     Examples
     --------
@@ -120,13 +120,13 @@ class WandB:
         self._run: Any = None
 
     def record(self, step: int, measures: Mapping[str, float]) -> None:
-        """One row of the trace."""
+        """Record one row of the trace."""
         if self._run is None:
             self._run = self._wandb.init(**self._how, reinit="create_new")
         self._run.log(dict(measures), step=step)
 
     def finish(self, run: Run | None) -> None:
-        """The end of the run."""
+        """Finish the run."""
         if self._run is not None:
             if run is not None:
                 self._run.config.update(_about(run))
@@ -135,12 +135,12 @@ class WandB:
 
 
 class TensorBoard:
-    """Writes each run as an event file of TensorBoard.
+    """Write each run to an event file of TensorBoard.
 
     Parameters
     ----------
     folder : path
-        A folder of its own for each run, below the one that ``tensorboard --logdir`` looks at.
+        A separate folder for each run, below the argument of ``tensorboard --logdir``.
 
     Examples
     --------
@@ -155,7 +155,7 @@ class TensorBoard:
         self._writer: Any = None
 
     def record(self, step: int, measures: Mapping[str, float]) -> None:
-        """One row of the trace."""
+        """Record one row of the trace."""
         if self._writer is None:
             self._writer = self._summary.Writer(self.folder)
         for name, value in measures.items():
@@ -163,7 +163,7 @@ class TensorBoard:
         self._writer.flush()
 
     def finish(self, run: Run | None) -> None:
-        """The end of the run."""
+        """Finish the run."""
         if self._writer is not None:
             self._writer.close()
             self._writer = None

@@ -1,21 +1,21 @@
-"""Figures. Each function that draws one returns a matplotlib Figure of its own, and leaves pyplot's state alone.
+"""Figures. Each drawing function returns a new matplotlib Figure, and does not change the state of pyplot.
 
 :func:`show` opens a figure in a window, :func:`save` writes it to a file.
 
-Parameters that several of these functions refer to:
+Parameters of several of these functions:
 
 model : CollaborativeRegressor or CollaborativeClassifier
-    Fitted by pooling.
+    An estimator fitted by pooling.
 column : str
-    A coefficient: a name as in ``model.coef_names_``, or "intercept", taken where columns have their means.
+    Name of a coefficient, as in ``model.coef_names_``, or "intercept" (its value where all columns have their means).
 coverage : float
     Probability of intervals and bands, in (0, 1).
 output : class, optional
-    Of more than two classes: which one. Default: the first.
+    For more than two classes: the class to show. Default: the first.
 unit : str
     The axis of cost: "wakes", "vectors" or "bytes"; bytes that span powers of ten are on a logarithmic scale.
 title : str
-    Written above the figure.
+    Title of the figure.
 """
 
 from __future__ import annotations
@@ -50,21 +50,21 @@ from .graphs import Graph
 from .graphs.layout import layout
 
 BLUE, RED, GREY = "#2f6db5", "#c8442e", "#8a8a8a"
-#: Of several agents; told apart by the colour-blind, too (Okabe and Ito).
+#: Colours of agents, distinguishable by the colour-blind (Okabe and Ito).
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 
-#: Axes of cost, and what is written along them.
+#: Units of cost, with the labels of their axes.
 UNITS = {"wakes": "wakes", "vectors": "vectors sent", "bytes": "bytes sent"}
 
-#: Distances to an optimum, which are on logarithmic axes; and costs, which are where they span powers of ten.
+#: Distances to an optimum, on logarithmic axes; and costs, on logarithmic axes where they span powers of ten.
 GAPS, COSTS = ("gap", "certificate"), ("vectors", "bytes")
 
-#: Columns of traces whose names do not say it all.
+#: Labels of columns of traces whose names are not self-explanatory.
 COLUMNS = {"value": "objective", "gap": "relative distance to the optimum", "accuracy": "mean test accuracy"}
 
 
 def save(figure: Figure, path: str | os.PathLike[str]) -> Path:
-    """Write a figure to a file: a png, pdf or svg, by its suffix. The same figure is the same bytes.
+    """Write a figure to a png, pdf or svg file, by its suffix. Equal figures give equal files.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ def save(figure: Figure, path: str | os.PathLike[str]) -> Path:
     if goal.suffix not in undated:
         raise ParameterError(f'path="{goal}" must end with {", ".join(undated)}')
     buffer = io.BytesIO()
-    # Ids in an svg are random without a salt, and text as paths depends on the fonts of no reader.
+    # Without a salt, ids in an svg are random; text is drawn as paths, independent of the reader's fonts.
     with rc_context({"svg.hashsalt": "coterie"}):
         figure.savefig(buffer, format=goal.suffix[1:], dpi=120, metadata=undated[goal.suffix])
     write_atomic(goal, buffer.getvalue(), durable=False)
@@ -96,15 +96,15 @@ def save(figure: Figure, path: str | os.PathLike[str]) -> Path:
 
 
 def show(figure: Figure) -> None:
-    """Show a figure: in a window, in a notebook, or in a gallery of sphinx-gallery.
+    """Show a figure in a window, in a notebook, or in a gallery of sphinx-gallery.
 
-    It belongs to pyplot from then on, and ``plt.close(figure)`` frees it. Without a display nothing is seen, and
-    nothing fails: :func:`save` writes it to a file.
+    The figure is then managed by pyplot: ``plt.close(figure)`` frees its memory. Without a display, nothing is shown
+    and no error is raised; use :func:`save` to write the figure to a file.
 
     Parameters
     ----------
     figure : Figure
-        Of this module, or any other.
+        A figure of this module, or any other.
 
     Examples
     --------
@@ -121,14 +121,14 @@ def show(figure: Figure) -> None:
     if figure not in [plt.figure(number) for number in plt.get_fignums()]:
         plt.figure(FigureClass=lambda *_, **__: figure)  # type: ignore[arg-type]
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*non-interactive")  # no display
+        warnings.filterwarnings("ignore", message=".*non-interactive")  # without a display
         plt.show()
 
 
 def _panels(
     width: float, height: float, across: int = 1, down: int = 1, grid: Any = "both", **more: Any
 ) -> tuple[Figure, list[Axes]]:
-    """A figure with some panels, row by row, and grid lines on the axis given, if any."""
+    """Return a figure and its panels, row by row, with grid lines on the given axis, if any."""
     figure = Figure(figsize=(width, height), layout="constrained")
     panels = list(figure.subplots(down, across, squeeze=False, **more).flat)
     for axes in panels if grid else []:
@@ -137,14 +137,14 @@ def _panels(
 
 
 def label_lines(axes: Axes, fontsize: float = 9.0) -> None:
-    """Write the labels of lines at their right ends, in their colours, in place of legends.
+    """Write the labels of lines at their right ends, in their colours, instead of a legend.
 
-    Labels that would lie on each other are moved apart. Call it last: when limits and scales are as they will be.
+    Overlapping labels are moved apart. Call this function last, when limits and scales are final.
 
     Parameters
     ----------
     axes : Axes
-        With lines that have labels, such as one of :func:`traces`.
+        A panel with labelled lines, such as that of :func:`traces`.
     fontsize : float
 
     Examples
@@ -156,15 +156,15 @@ def label_lines(axes: Axes, fontsize: float = 9.0) -> None:
     ['falling', 'rising']
     """
     found = []
-    axes.get_xlim(), axes.get_ylim()  # limits that wait to be computed are computed when asked for
+    axes.get_xlim(), axes.get_ylim()  # computes limits that are pending
     for line in axes.get_lines():
         ends = line.get_transform().transform(np.column_stack(line.get_data(orig=False)))
         ends = axes.transAxes.inverted().transform(ends[np.isfinite(ends).all(axis=1)])
         if len(ends) and not str(line.get_label()).startswith("_"):
             found.append((float(np.clip(ends[-1, 1], 0.0, 1.0)), float(ends[-1, 0]), line))
     found.sort(key=lambda end: end[0])
-    step = 1.25 * fontsize / (72.0 * axes.bbox.height / axes.figure.dpi)  # of a line, in heights of the panel
-    # Moved as little as it takes to have a step between two of them.
+    step = 1.25 * fontsize / (72.0 * axes.bbox.height / axes.figure.dpi)  # height of a line, relative to the panel
+    # Labels are moved as little as possible, so that two of them are at least a step apart.
     steps = step * np.arange(len(found))
     places = isotonic_regression([end[0] for end in found] - steps).x + steps if found else steps
     for (_, right, line), y in zip(found, places, strict=True):
@@ -177,14 +177,14 @@ def label_lines(axes: Axes, fontsize: float = 9.0) -> None:
 
 
 def convergence(run: Run, optimum: float | None = None) -> Figure:
-    """The objective against what it cost to send.
+    """Plot the objective against the vectors sent.
 
     Parameters
     ----------
     run : Run
-        Made with ``every``, so that its trace has several rows.
+        A run made with ``every``, so that its trace has several rows.
     optimum : float, optional
-        The exact optimum: what is drawn is then the distance to it, on a logarithmic scale.
+        The exact optimum. If given, the distance to it is plotted, on a logarithmic scale.
 
     Examples
     --------
@@ -212,18 +212,18 @@ def gains(
     score: str = "test accuracy",
     title: str = "",
 ) -> Figure:
-    """What each agent gained, against how much data it has.
+    """Plot the gain of each agent against its number of rows.
 
     Parameters
     ----------
     rows : (n,) array_like, or Report
-        Training rows of each agent. Or what ``model.report()`` returned: then nothing else is needed, and errors are
-        shown against those of models alone and of one model for all; where all have as many rows, agents stand in
-        the order of these errors.
+        Training rows of each agent; or the report returned by ``model.report()``, which needs no other arguments:
+        errors are then compared with those of models alone and of one model for all, and if all agents have similar
+        numbers of rows, agents are sorted by these errors.
     before, after : (n,) array_like
         Scores of the models trained alone, and together.
     score : str
-        What they measure.
+        Name of the scores.
     title : str
 
     Examples
@@ -246,15 +246,15 @@ def gains(
 
 
 def _reported_gains(report: Any, title: str) -> Figure:
-    """Errors of all agents, alone and with one model for all, and what they are together."""
+    """Plot errors of all agents together, compared with alone and with one model for all."""
     from .estimators.report import MEASURES, Report
 
     if not isinstance(report, Report):
-        raise ParameterError("gains needs a report, or rows with the scores before and after")
+        raise ParameterError("gains needs a report, or numbers of rows with the scores before and after")
     if report.gains is None:
         raise ParameterError(f"this report has no gains to show: {'; '.join(report.notes)}")
     table = report.gains.dropna(subset=["gain_alone"])
-    alike = table["rows"].max() < 2 * table["rows"].min()  # then places by rows would lie on each other
+    alike = table["rows"].max() < 2 * table["rows"].min()  # positions by rows would then overlap
     figure, panels = _panels(9.6, 4.2, 2, sharey=True)
     for axes, base, name in zip(panels, ("alone", "one_model"), ("alone", "one model for all"), strict=True):
         gain = report.summary["gains"][base]
@@ -276,7 +276,7 @@ def _reported_gains(report: Any, title: str) -> Figure:
         axes.legend()
     panels[0].set_ylabel(f"{MEASURES[report.summary['measure']]} on held-out rows")
     errors = table[["alone", "one_model", "together"]].to_numpy()
-    if errors.min() > 0.0 and errors.max() > 8.0 * np.median(errors):  # few would be all that is seen
+    if errors.min() > 0.0 and errors.max() > 8.0 * np.median(errors):  # a few large errors would hide the others
         panels[0].set_yscale("log")
     if title:
         figure.suptitle(title)
@@ -285,18 +285,19 @@ def _reported_gains(report: Any, title: str) -> Figure:
 
 def shrinkage(model: Any, columns: Sequence[Any] | None = None, agents: Sequence[Any] | None = None,
               output: Any = None) -> Figure:  # fmt: skip
-    """From the coefficients that agents find alone to those that they have together: one panel for each column.
+    """Plot how coefficients move from the models of agents alone to those learned together, in a panel for each column.
 
-    Agents with few rows (dark) are drawn to the common value, those with many (bright) stay where they are.
+    Coefficients of agents with few rows (dark) move to the common value, those of agents with many rows (bright)
+    hardly.
 
     Parameters
     ----------
     model : CollaborativeRegressor or CollaborativeClassifier
-        Fitted by pooling, with its rows; not one from a file.
+        An estimator fitted by pooling, with its rows; not one loaded from a file.
     columns : sequence of str, optional
-        Each as `column` in :mod:`coterie.plots`. Default: those that differ most between agents, four at most.
+        Names as `column` in :mod:`coterie.plots`. Default: the columns that differ most between agents, at most four.
     agents : sequence, optional
-        Default: all.
+        Agents to show. Default: all.
     output : class, optional
         As in :mod:`coterie.plots`.
 
@@ -316,7 +317,7 @@ def shrinkage(model: Any, columns: Sequence[Any] | None = None, agents: Sequence
     rows = model._models.rows()
     if rows is None:
         raise ParameterError(
-            "a model from a file has no rows, which this figure needs: draw it before it is saved, or fit it anew"
+            "a model from a file has no rows, which this figure needs: draw it before saving, or fit the model again"
         )
     if len(model._models.parts) > 1:
         rows = rows._replace(y=(rows.y == k).astype(float))
@@ -365,10 +366,10 @@ def shrinkage(model: Any, columns: Sequence[Any] | None = None, agents: Sequence
 
 
 def caterpillar(model: Any, column: Any, coverage: float = 0.9, output: Any = None) -> Figure:
-    """One coefficient of every agent, sorted, with posterior intervals around it and the common value.
+    """Plot one coefficient of every agent, sorted, with posterior intervals and the common value.
 
-    Agents whose interval does not hold the common value are blue. The band is where the coefficients of the population
-    lie, with the same probability.
+    Agents whose interval does not contain the common value are blue. The band is the range of the population's
+    coefficients, with the same probability.
 
     Parameters
     ----------
@@ -393,7 +394,7 @@ def caterpillar(model: Any, column: Any, coverage: float = 0.9, output: Any = No
     at, z = _place(model, part, column), norm.ppf(0.5 + 0.5 * fraction("coverage", coverage))
     unit, common, own = part.at_means()
     order = np.argsort(own[:, at], kind="stable")
-    chunks = np.array_split(order, 1 + len(order) * part.design.size**2 // 4_000_000)  # whose covariances fit
+    chunks = np.array_split(order, 1 + len(order) * part.design.size**2 // 4_000_000)  # to bound memory
     variance = np.concatenate([part.covariances(some)[:, at, at] for some in chunks])
     middle, half = own[order, at], z * unit[at] * np.sqrt(np.maximum(variance, 0.0))
     apart = np.abs(middle - common[at]) > half
@@ -424,18 +425,19 @@ def caterpillar(model: Any, column: Any, coverage: float = 0.9, output: Any = No
 def curves(
     model: Any, column: Any, agents: Sequence[Any] | None = None, coverage: float = 0.9, output: Any = None
 ) -> Figure:
-    """What is predicted along one column, the others at their means: by some agents' models, and by the common one.
+    """Plot predictions along one column, with the others at their means, by some agents' models and the common one.
 
-    Curves are solid where an agent has rows, and dotted beyond. Bands are posterior intervals of the curves.
+    Curves are solid within the range of an agent's rows, and dotted beyond. Bands are posterior intervals of the
+    curves.
 
     Parameters
     ----------
     model : CollaborativeRegressor or CollaborativeClassifier
-        Fitted by pooling; of a linear design, curves are lines.
+        An estimator fitted by pooling; for a linear design, curves are lines.
     column : str
-        Of the encoded columns: a name of the input, if it holds numbers.
+        An encoded column: the name of an input column of numbers.
     agents : sequence, optional
-        Default: five, from one end of what there is to the other.
+        Agents to show. Default: five, spread over the range of curves.
     coverage : float
     output : class, optional
         Both as in :mod:`coterie.plots`.
@@ -490,20 +492,20 @@ def curves(
 def comparison(
     table: pd.DataFrame, unit: str, optimum: Mapping[str, float], score: str | None = None, gap: bool = False
 ) -> Figure:
-    """Objective, and a score on test rows, of several methods against cost.
+    """Plot the objective, and a score on test rows, of several methods against cost.
 
     Parameters
     ----------
     table : DataFrame
-        As in :class:`coterie.studies.Comparison`; several seeds are drawn as in :func:`traces`.
+        A table as in :class:`coterie.studies.Comparison`; several seeds are drawn as in :func:`traces`.
     unit : str
         As in :mod:`coterie.plots`.
     optimum : mapping
-        Numbers of the exact optimum, drawn as dashed lines.
+        Values at the exact optimum, drawn as dashed lines.
     score : str, optional
         A column for a second panel.
     gap : bool
-        The relative distance to the optimum, on a logarithmic scale, in place of the objective.
+        Whether to plot the relative distance to the optimum, on a logarithmic scale, instead of the objective.
 
     Examples
     --------
@@ -525,16 +527,16 @@ def comparison(
 
 
 def settings(mean: pd.DataFrame, error: pd.DataFrame, value: str, x: str, by: str | None = None) -> Figure:
-    """Means along one setting, with bands of a standard error: a line for each column.
+    """Plot means along one setting, with bands of one standard error and a line for each column.
 
     Parameters
     ----------
     mean, error : DataFrame
-        Rows are values of ``x``; columns are those of ``by``, or one. As in ``coterie.studies.tables.StudyTable``.
+        Rows are values of ``x``; columns are values of ``by``, or one. As in ``coterie.studies.tables.StudyTable``.
     value, x : str
-        What was measured, along which setting.
+        The quantity that was measured, and the setting on the x-axis.
     by : str, optional
-        The setting that lines are for.
+        The setting with a line for each value.
 
     Examples
     --------
@@ -567,7 +569,7 @@ def settings(mean: pd.DataFrame, error: pd.DataFrame, value: str, x: str, by: st
 
 
 def plot(what: Any) -> Figure:
-    """The figure that fits: of a run, its trace; of a study or a comparison, its own.
+    """Plot a result: the trace of a run, or the figure of a study or a comparison.
 
     Parameters
     ----------
@@ -590,7 +592,7 @@ def plot(what: Any) -> Figure:
 
 
 def _cost(axes: Axes, unit: str, spent: pd.Series) -> None:
-    """The axis of cost. Bytes are on a logarithmic scale where they span powers of ten: methods differ so much."""
+    """Set up the axis of cost. Bytes are on a logarithmic scale if they span powers of ten."""
     axes.set_xlabel(UNITS[unit])
     if unit != "bytes":
         axes.xaxis.set_major_formatter("{x:,.0f}")
@@ -603,7 +605,7 @@ def _cost(axes: Axes, unit: str, spent: pd.Series) -> None:
 
 
 def _decades(values: np.ndarray) -> float:
-    """How many powers of ten there are between positive numbers; 0 if some are not."""
+    """Return the number of powers of ten between positive numbers; 0 if some are not positive."""
     known = values[np.isfinite(values)]
     return float(np.log10(known.max() / known.min())) if known.size and known.min() > 0.0 else 0.0
 
@@ -613,7 +615,7 @@ def _colour(number: int) -> str:
 
 
 def _look(number: int) -> dict[str, Any]:
-    """More lines than colours: the next ones are dashed, so that no two look alike."""
+    """Return colour and line style: lines beyond the number of colours are dashed, so that no two look alike."""
     return {"color": _colour(number), "linestyle": ("-", "--", "-.", ":")[number // len(COLOURS) % 4]}
 
 
@@ -626,24 +628,24 @@ def traces(
     xlabel: str | None = None,
     title: str = "",
 ) -> Figure:
-    """One column of the traces of several runs, as it changes with what was spent.
+    """Plot one column of the traces of several runs against cost.
 
-    As in DADA, figure 1: accuracy, or the number of neighbours, against iterations; accuracy against bytes.
+    Examples are the panels of DADA, figure 1: accuracy, or the number of neighbours, against iterations or bytes.
 
     Parameters
     ----------
     runs : mapping
-        A :class:`coterie.Run` made with ``every``, or a list of such with different seeds, for each label. Of a list,
-        the mean of the first observations, of the second ones, and so on is drawn, with a band from the least to the
-        most. A run of one observation is a dotted line across.
+        For each label, a :class:`coterie.Run` made with ``every``, or a list of runs with different seeds. For a list,
+        the mean over runs is plotted for the first observation, the second, and so on, with a band from the minimum to
+        the maximum. A run with one observation is a horizontal dotted line.
     column : str
-        Of the traces: "value", or the name of what was observed.
+        A column of the traces: "value", or the name of an observer.
     unit : str
         As in :mod:`coterie.plots`.
     levels : mapping, optional
-        Numbers that do not depend on cost, such as baselines, by label: dashed lines.
+        Values that do not depend on cost, such as baselines, by label: dashed lines.
     label : str, optional
-        What the column measures. Default: its name.
+        Label of the y-axis. Default: the name of the column.
     xlabel : str, optional
     title : str
 
@@ -690,22 +692,22 @@ def edges(
     seed: int = 0,
     title: str = "",
 ) -> Figure:
-    """A graph, drawn so that strongly tied agents are close to each other, as in DADA, figure 2.
+    """Draw a graph with neighbours of large weight close to each other, as in DADA, figure 2.
 
     Parameters
     ----------
     graph : Graph
-        The darker an edge, the larger its weight. Agents that are not tied, even through others, are drawn apart.
+        Edges of larger weight are darker. Agents in different components are drawn apart.
     confidence : (n,) array_like, optional
-        Nonnegative: the larger, the larger the agent's disc.
+        Nonnegative: the discs of agents with larger values are larger.
     losses : (n,) array_like, optional
-        Of each agent's model on its own rows: green is small, red is large.
+        Loss of each agent's model on its own rows: green is small, red is large.
     labels : sequence of n, optional
-        Written inside the discs.
+        Texts inside the discs.
     cluster : (n,) array_like, optional
-        The group of each agent: the colour of its disc's rim, and of the disc itself if there are no losses.
+        The group of each agent: colours the rim of its disc, and the disc itself if no losses are given.
     seed : int
-        Of the layout.
+        Seed of the layout.
     title : str
 
     Examples
@@ -770,13 +772,13 @@ def edges(
 
 
 def weights(*graphs: Graph, order: ArrayLike | None = None, titles: Sequence[str] | None = None) -> Figure:
-    """Weight matrices side by side, as in DADA, figure 2: black is the largest weight of each.
+    """Plot weight matrices side by side, as in DADA, figure 2: black is the largest weight of each.
 
     Parameters
     ----------
     *graphs : Graph
     order : (n,) int array_like, optional
-        The agents in the order in which to show them, such as ``np.argsort(cluster)``. Default: as numbered.
+        Order in which agents are shown, such as ``np.argsort(cluster)``. Default: by their numbers.
     titles : sequence of str, optional
         One for each graph.
 
@@ -800,7 +802,7 @@ def weights(*graphs: Graph, order: ArrayLike | None = None, titles: Sequence[str
 
 
 def _matrix(axes: Axes, values: np.ndarray, what: str, title: str, **look: Any) -> Any:
-    """A square matrix, one line and one column for each agent or task."""
+    """Draw a square matrix, with a row and a column for each agent or task."""
     image = axes.imshow(values, vmax=1.0, interpolation="nearest", **look)
     axes.set(xlabel=what, ylabel=what, title=title)
     for axis in (axes.xaxis, axes.yaxis):
@@ -815,25 +817,25 @@ def correlations(
     order: str | ArrayLike | None = None,
     title: str = "",
 ) -> Figure:
-    """Correlations of tasks, as in DMTRL, figure 2: red is positive, blue is negative, white is none.
+    """Plot correlations of tasks, as in DMTRL, figure 2: red is positive, blue is negative, white is none.
 
     Parameters
     ----------
     matrix : (n, n) array_like
         Symmetric, from -1 to 1.
     names : sequence of n, optional
-        Of the tasks, written along the axes if there are at most 40. Default: their numbers.
+        Names of the tasks, written along the axes if there are at most 40. Default: their numbers.
     ax : Axes, optional
-        Where to draw, such as beside other figures. Default: a figure of its own.
+        Axes to draw in, such as a panel of another figure. Default: those of a new figure.
     order : "similar" or (n,) int array_like, optional
-        The tasks in the order in which to show them. "similar" puts tasks side by side that know much of each other,
-        by hierarchical clustering, whether their correlation is positive or negative. Default: as numbered.
+        Order in which tasks are shown. "similar" puts strongly correlated tasks side by side, by hierarchical
+        clustering of the absolute correlations. Default: by their numbers.
     title : str
 
     Returns
     -------
     Figure
-        That of `ax`, if given.
+        The figure of `ax`, if given, or a new one.
 
     Examples
     --------
@@ -863,7 +865,7 @@ def correlations(
         upright = max(map(len, texts)) * n > 40  # side by side, they would run into each other
         axes.set_xticks(np.arange(n), texts, fontsize=size, rotation=90.0 if upright else 0.0)
         axes.set_yticks(np.arange(n), texts, fontsize=size)
-    elif order is not None:  # the place of a task is not its number
+    elif order is not None:  # positions are not the numbers of tasks
         axes.set_xticks([])
         axes.set_yticks([])
     figure = axes.figure
@@ -872,12 +874,12 @@ def correlations(
 
 
 def _part(model: Any, output: Any) -> tuple[Any, int]:
-    """The fitted model of one output, and its number; refused where it has no posterior to draw."""
+    """Return the fitted model of one output, and its number; refuse models without a posterior."""
     model._check_fitted()
     parts = model._models.parts
     if not (parts and parts[0].has_intervals):
         raise MismatchError(
-            'this figure needs the posterior of method="pooling", with 150 columns at most; the model given has none'
+            'this figure needs the posterior of method="pooling" with at most 150 columns; this model has none'
         )
     if output is None or len(parts) == 1:
         return parts[0], 0
@@ -888,7 +890,7 @@ def _part(model: Any, output: Any) -> tuple[Any, int]:
 
 
 def _feature(model: Any, column: Any) -> int:
-    """The number of an encoded column."""
+    """Return the number of an encoded column."""
     names = model._columns.names
     if column not in names:
         raise ParameterError(f"there is no column {column!r}: the model has {', '.join(map(repr, names))}")
@@ -896,7 +898,7 @@ def _feature(model: Any, column: Any) -> int:
 
 
 def _place(model: Any, part: Any, column: Any) -> int:
-    """Where a coefficient is among those of the model."""
+    """Return the index of a coefficient in the model."""
     if isinstance(column, str) and column == "intercept":
         return int(part.design.size - 1)
     feature = _feature(model, column)
@@ -906,7 +908,7 @@ def _place(model: Any, part: Any, column: Any) -> int:
 
 
 def _differing(model: Any, k: int) -> list[str]:
-    """Four columns that differ most between agents, curves left out."""
+    """Return the four columns that differ most between agents, without curves."""
     from .estimators.report import features
 
     table = features(model)
@@ -917,7 +919,7 @@ def _differing(model: Any, k: int) -> list[str]:
 
 
 def _view(ends: np.ndarray) -> tuple[float, float]:
-    """What to show of values alone and together: all of the latter, and most of the former."""
+    """Return the range to show of values alone and together: all values together, and most values alone."""
     low, high = np.quantile(ends[:, 0], [0.25, 0.75])
     reach = 2.5 * (high - low)
     least = min(float(ends[:, 1].min()), max(float(ends[:, 0].min()), float(low - reach)))
@@ -927,7 +929,7 @@ def _view(ends: np.ndarray) -> tuple[float, float]:
 
 
 def _ends(part: Any, A: np.ndarray, count: int = 5) -> np.ndarray:
-    """A few agents, evenly over the order of what makes most of the difference between their curves."""
+    """Return a few agents, evenly spaced along the main direction in which their curves differ."""
     F = part.D @ A.T
     F = F - F.mean(axis=0)
     main = F @ np.linalg.svd(F, full_matrices=False)[2][0]
@@ -936,7 +938,7 @@ def _ends(part: Any, A: np.ndarray, count: int = 5) -> np.ndarray:
 
 
 def _correlations(matrix: ArrayLike) -> np.ndarray:
-    """A checked correlation matrix."""
+    """Return a correlation matrix, checked."""
     try:
         C = np.asarray(matrix, dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -957,31 +959,31 @@ def _correlations(matrix: ArrayLike) -> np.ndarray:
 
 
 def _similar(C: np.ndarray) -> np.ndarray:
-    """An order of the tasks that puts strongly correlated ones side by side."""
+    """Return an order of the tasks that puts strongly correlated ones side by side."""
     if len(C) < 3:
         return np.arange(len(C))
-    # A task of the opposite sign says as much about another as one of the same sign.
+    # The sign of a correlation does not matter for the similarity of tasks.
     distance = np.clip(1.0 - np.abs(C), 0.0, None)
     condensed = distance[np.triu_indices(len(C), 1)]
-    # Which end of a cluster comes first takes seconds to optimise from here on, and is no longer seen.
+    # Optimising which end of a cluster comes first takes seconds for more tasks, and makes no visible difference.
     return leaves_list(linkage(condensed, method="average", optimal_ordering=len(C) <= 500))
 
 
 def _edges(graph: Graph, places: np.ndarray) -> LineCollection:
-    """A line for each edge, darker and wider with its weight; the strongest last, and so on top."""
+    """Return a line for each edge, darker and wider for larger weights; the largest are drawn last, on top."""
     i, j, weight = graph.edges()
     order = np.argsort(weight, kind="stable")
     share = weight[order] / (weight.max() if weight.size else 1.0)
     segments = np.stack([places[i[order]], places[j[order]]], axis=1)
     if share.size and share[0] == 1.0:
-        share = np.full_like(share, 0.6)  # all alike: none of them stands out
+        share = np.full_like(share, 0.6)  # equal weights are all drawn in grey
     shades = np.repeat((0.88 - 0.78 * share)[:, None], 3, axis=1)
     width = np.clip(np.sqrt(600.0 / max(graph.n_edges, 1)), 0.3, 1.0)
     return LineCollection(list(segments), colors=shades, linewidths=width * (0.4 + 1.6 * share), zorder=1)
 
 
 def _courses(axes: Axes, runs: Mapping[str, pd.DataFrame], unit: str, column: str) -> None:
-    """A curve for each label, or a dotted line for a baseline, which costs nothing and does not move."""
+    """Draw a curve for each label, or a dotted line for a baseline, which has a single observation without cost."""
     for number, (label, rows) in enumerate(runs.items()):
         shown = rows[column].clip(lower=1e-16) if column in GAPS else rows[column]
         points = rows.assign(shown=shown).groupby("point")[[unit, "shown"]].agg(["mean", "min", "max"])
@@ -996,7 +998,7 @@ def _courses(axes: Axes, runs: Mapping[str, pd.DataFrame], unit: str, column: st
 
 
 def _band(axes: Axes, x: np.ndarray, ends: Sequence[np.ndarray], number: int, label: str, **more: Any) -> None:
-    """A line, the middle of three, with a band from the first to the last."""
+    """Draw the middle one of three lines, with a band from the first to the last."""
     low, middle, high = ends
     axes.plot(x, middle, label=label, **_look(number), **more)
     axes.fill_between(x, low, high, color=_colour(number), alpha=0.15, lw=0)

@@ -221,7 +221,7 @@ def test_labels_are_flipped_for_some():
         np.testing.assert_array_equal(after, before if name == "ann" else 3.0 - before)
     np.testing.assert_array_equal(ct.robust.flip_labels(flipped, ["bob", "cyd"]).y, data.y)
     assert ct.robust.flip_labels(data, ["ann"], among=range(11)).rows_of("ann")[1].min() >= 7
-    with pytest.raises(DataError, match="'dan' is none of the members"):
+    with pytest.raises(DataError, match="'dan' is not a member"):
         ct.robust.flip_labels(data, ["ann", "dan"])
     with pytest.raises(DataError, match="not among"):
         ct.robust.flip_labels(data, ["ann"], among=[0, 1])

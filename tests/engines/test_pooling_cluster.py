@@ -136,7 +136,9 @@ def test_a_model_of_a_cluster_is_like_one_from_a_file(there, tmp_path):
     np.testing.assert_allclose(again.coef_, whole.coef_, rtol=1e-9, atol=1e-9)
     report = model.report()
     assert report.gains is None
-    assert "nor has one from a cluster; to measure them, give the rows of the fit" in " ".join(str(report).split())
+    assert "fitted on a cluster, has no rows; to measure gains, give the rows of the fit" in " ".join(
+        str(report).split()
+    )
 
 
 @pytest.mark.slow
@@ -288,5 +290,5 @@ def test_many_columns_and_weights_of_sources_are_refused(tmp_path):
     X = np.random.default_rng(0).normal(size=(20, 200))
     with pytest.raises(MismatchError, match="there are 200 columns, and engine= takes at most 150"):
         ct.CollaborativeRegressor(engine=TWO).fit(X, X[:, 0], agents=np.arange(20) % 4)
-    with pytest.raises(DataError, match="sample_weight goes with rows"):
+    with pytest.raises(DataError, match="sample_weight needs rows in"):
         ct.CollaborativeRegressor(engine=TWO).fit({"a": (X, X[:, 0])}, None, sample_weight=np.ones(20))

@@ -44,7 +44,7 @@ def everything(found):
 
 
 def test_workers_look_at_files(ray, tmp_path, monkeypatch):
-    monkeypatch.setattr("coterie.data.sources.look.BUNDLE", 2)
+    monkeypatch.setattr("coterie.data.sources.look.MAX_BUNDLE_PIECES", 2)
     frame = visits()
     for k in range(8):
         frame.iloc[k::8].to_csv(tmp_path / f"{k}.csv", index=False)

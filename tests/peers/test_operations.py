@@ -395,7 +395,7 @@ def test_mutes_that_cannot_be(ann):
         (("eve",), "'eve' is not a member"),
         (("ann",), "this peer itself"),
         (("eve", "--undo"), "is not muted"),
-        ((), "mute whom"),
+        ((), "mute needs"),
     ):
         with pytest.raises(CoterieError, match=message):
             typed("peer", "mute", ann, *words)

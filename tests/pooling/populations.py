@@ -8,9 +8,9 @@ import numpy as np
 from scipy.special import expit
 
 from coterie.pooling import population
-from coterie.pooling.blocks import Batch
+from coterie.pooling.blocks import AgentBatch
 from coterie.pooling.families import FAMILIES
-from coterie.pooling.population import FLAT, Learner
+from coterie.pooling.population import INTERCEPT_PRECISION, Learner
 from coterie.pooling.rows import Grouped
 from coterie.pooling.sample import Sample
 
@@ -78,7 +78,7 @@ def one_batch(X, y, codes, n, weight=None):
     """Everybody in one batch, padded to the longest."""
     sizes = np.bincount(codes, minlength=n)
     m = sizes.max()
-    out = Batch(np.arange(n), np.zeros((n, m, X.shape[1])), np.zeros((n, m)), np.zeros((n, m)))
+    out = AgentBatch(np.arange(n), np.zeros((n, m, X.shape[1])), np.zeros((n, m)), np.zeros((n, m)))
     for i in range(n):
         mine = codes == i
         out.X[i, : sizes[i]], out.y[i, : sizes[i]] = X[mine], y[mine]
@@ -117,7 +117,7 @@ def prior(n, V, r, free):
     inverse = np.linalg.inv(matrix(V)[np.ix_(free, free)])
     k = len(inverse)
     P = np.zeros((q + n * k, q + n * k))
-    P[:q, :q] = np.diag(np.append(np.full(q - 1, r), FLAT))
+    P[:q, :q] = np.diag(np.append(np.full(q - 1, r), INTERCEPT_PRECISION))
     for i in range(n):
         at = slice(q + i * k, q + (i + 1) * k)
         P[at, at] = inverse

@@ -9,7 +9,18 @@ import pytest
 from populations import KINDS, batched, covariance, drawn, matrix, one_batch
 from scipy import optimize
 
-from coterie.pooling.blocks import Batch, InColumns, InRows, Joint, Summary, batches, of_hessians, padded, root, times
+from coterie.pooling.blocks import (
+    AgentBatch,
+    InColumns,
+    InRows,
+    Joint,
+    Summary,
+    batches,
+    of_hessians,
+    padded,
+    root,
+    times,
+)
 from coterie.pooling.families import FAMILIES
 from coterie.pooling.fitted import posterior
 from coterie.pooling.population import Population
@@ -268,5 +279,5 @@ def test_a_posterior_does_not_depend_on_who_else_is_in_the_batch():
     [batch] = batched(X, y, codes, n)
     together = posterior(batch, population)
     for i in range(n):
-        alone = posterior(Batch(np.arange(1), *(part[i : i + 1] for part in batch[1:])), population)
+        alone = posterior(AgentBatch(np.arange(1), *(part[i : i + 1] for part in batch[1:])), population)
         np.testing.assert_allclose(alone[0], together[i], rtol=0, atol=1e-13)

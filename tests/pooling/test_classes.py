@@ -10,7 +10,7 @@ from scipy.special import expit
 
 import coterie as ct
 from coterie.pooling import classes, fit, fitted
-from coterie.pooling.classes import SHARPNESS, moderated, probabilities, sharpness, softmax
+from coterie.pooling.classes import SHARPNESSES, moderated, probabilities, sharpness, softmax
 from coterie.pooling.rows import Ranked
 
 
@@ -51,7 +51,7 @@ def test_all_classes_are_sharpened_on_the_same_rows(monkeypatch):
     X, y, codes = three(0, 80, 15)
     models = fit(X, [(y == k).astype(float) for k in range(3)], codes, 80, "logistic", "linear", "diagonal")
     everybody = sharpness(models)
-    monkeypatch.setattr(classes, "ROWS", 800)
+    monkeypatch.setattr(classes, "MAX_SHARPNESS_ROWS", 800)
     some = sharpness(models)
     assert some != 1.0
     assert some == pytest.approx(everybody, rel=0.25)
@@ -64,8 +64,8 @@ def test_sharpness_is_what_new_rows_would_ask_for(seed):
     first = np.arange(len(y)) % 190 < 40
     model = ct.CollaborativeClassifier(design="linear").fit(X[first], y[first], agents=codes[first])
     odds = model.decision_function(X[~first], agents=codes[~first])
-    losses = [-np.log(softmax(sharp * odds)[np.arange(len(odds)), y[~first]]).mean() for sharp in SHARPNESS]
-    assert model.sharpness_ == pytest.approx(SHARPNESS[np.argmin(losses)], rel=0.25)
+    losses = [-np.log(softmax(sharp * odds)[np.arange(len(odds)), y[~first]]).mean() for sharp in SHARPNESSES]
+    assert model.sharpness_ == pytest.approx(SHARPNESSES[np.argmin(losses)], rel=0.25)
     assert model.sharpness_ != 1.0
 
 
@@ -111,7 +111,7 @@ def test_a_class_that_is_rare_or_absent_with_an_agent_is_no_obstacle():
 
 def test_samples_of_all_classes_are_the_same_agents(monkeypatch):
     """Where agents are more than a population is learned from."""
-    monkeypatch.setattr(fitted, "SAMPLE", 30)
+    monkeypatch.setattr(fitted, "MAX_SAMPLE_AGENTS", 30)
     X, y, codes = three(4, 60, 15)
     models = fit(X, [(y == k).astype(float) for k in range(3)], codes, 60, "logistic", "auto", "diagonal")
     samples = [Ranked(model.grouped.ranked(), model.grouped.sizes).sample(30).tolist() for model in models]

@@ -9,7 +9,7 @@ from sklearn.preprocessing import SplineTransformer
 import coterie as ct
 from coterie.pooling import fit
 from coterie.pooling.designs import Linear, Values, design_from, standards
-from coterie.pooling.designs.additive import LARGEST, SHARES, Spline, additive_of
+from coterie.pooling.designs.additive import MAX_SPLINE_COLUMNS, SHARES, Spline, additive_of
 from coterie.pooling.designs.values import quantiles_of
 from coterie.pooling.sums import Here
 
@@ -18,7 +18,7 @@ def quantiles(x, shares, weight=None):
     return quantiles_of(Here(Values(x[:, None], weight)), [0], shares)[0]
 
 
-def additive(X, weight=None, keep_linear=None, max_columns=LARGEST):
+def additive(X, weight=None, keep_linear=None, max_columns=MAX_SPLINE_COLUMNS):
     return additive_of(Here(Values(X, weight)), keep_linear, max_columns)
 
 

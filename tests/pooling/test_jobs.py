@@ -21,7 +21,7 @@ JOBS = (3, None) if PLAIN else (2, 3, 7, None)
 def small_batches(monkeypatch):
     """Many batches of few agents, and predictions in many parts."""
     monkeypatch.setattr(batches, "NUMBERS", 200)
-    monkeypatch.setattr(fitted, "AT_ONCE", 500)
+    monkeypatch.setattr(fitted, "MAX_PREDICTED_NUMBERS", 500)
 
 
 def rows(family):
@@ -51,7 +51,7 @@ def learned(family, n_jobs, **settings):
     ],
 )
 def test_any_number_of_threads_learns_the_same(family, settings, monkeypatch):
-    monkeypatch.setattr(fitted, "SAMPLE", 70)  # so that not everybody is in the sample
+    monkeypatch.setattr(fitted, "MAX_SAMPLE_AGENTS", 70)  # so that not everybody is in the sample
     one = learned(family, 1, **settings)
     for n_jobs in JOBS:
         for expected, found in zip(one, learned(family, n_jobs, **settings), strict=True):
@@ -63,8 +63,8 @@ def test_any_number_of_threads_learns_the_same(family, settings, monkeypatch):
 def test_threads_do_the_work_they_are_asked_for(monkeypatch):
     """A promise that nothing depends on the threads is easy to keep if there is only one."""
     workers = set()
-    posterior, look = fitted.posterior, blocks.Batch.block
-    monkeypatch.setattr(fitted, "SAMPLE", 70)
+    posterior, look = fitted.posterior, blocks.AgentBatch.block
+    monkeypatch.setattr(fitted, "MAX_SAMPLE_AGENTS", 70)
 
     def seen(batch, population):
         workers.add(threading.current_thread().name)
@@ -78,7 +78,7 @@ def test_threads_do_the_work_they_are_asked_for(monkeypatch):
     learned("logistic", 3)
     assert any(name.startswith("coterie") for name in workers)
     monkeypatch.setattr(fitted, "posterior", posterior)
-    monkeypatch.setattr(blocks.Batch, "block", looked)
+    monkeypatch.setattr(blocks.AgentBatch, "block", looked)
     workers.clear()
     learned("logistic", 3)
     assert any(name.startswith("coterie") for name in workers)
@@ -86,7 +86,7 @@ def test_threads_do_the_work_they_are_asked_for(monkeypatch):
 
 @pytest.mark.slow
 def test_progress_is_told_by_whoever_asked(monkeypatch):
-    monkeypatch.setattr(fitted, "SAMPLE", 70)
+    monkeypatch.setattr(fitted, "MAX_SAMPLE_AGENTS", 70)
     X, y, codes = rows("logistic")
     told, counts = set(), []
     for n_jobs in (1, 3):

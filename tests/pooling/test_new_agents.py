@@ -10,7 +10,7 @@ import coterie as ct
 from coterie.pooling import fit
 from coterie.pooling.families import FAMILIES
 from coterie.pooling.new_agents import held_out, one_model, predictive_loss
-from coterie.pooling.population import FLAT
+from coterie.pooling.population import INTERCEPT_PRECISION
 from coterie.pooling.rows import Grouped, Ranked
 
 
@@ -180,4 +180,4 @@ def test_intervals_of_new_agents_allow_for_what_agents_differ_by():
     assert np.all(never > met)
     population = model._models.parts[0].population
     assert matrix(population.V)[-1, -1] > 0.0
-    assert population.cov[-1, -1] < 1.0 / FLAT
+    assert population.cov[-1, -1] < 1.0 / INTERCEPT_PRECISION

@@ -10,7 +10,7 @@ from scipy import integrate, stats
 from coterie.pooling import fit
 from coterie.pooling import sample as module
 from coterie.pooling.families import FAMILIES
-from coterie.pooling.population import FLAT, Population, geometric_mean
+from coterie.pooling.population import INTERCEPT_PRECISION, Population, geometric_mean
 from coterie.pooling.posterior import posterior
 from coterie.pooling.sample import laplace_correction, left_out
 
@@ -66,7 +66,7 @@ def test_the_end_is_stationary(family):
     X, y, codes, _ = drawn(rng, n, 0, q, family, w=0.3 * rng.normal(size=q), sizes=SIZES)
     V, rule, parts = covariance(rng, q, "full"), FAMILIES[family], batched(X, y, codes, n)
     mode = settled(parts, q, n, V, r, s2, family, steps=200)
-    total = np.append(np.full(q - 1, r), FLAT) * mode.w + mode.b.sum(axis=0)
+    total = np.append(np.full(q - 1, r), INTERCEPT_PRECISION) * mode.w + mode.b.sum(axis=0)
     for batch in parts:
         own = batch.gradient(mode.w + mode.D[batch.agents], rule, s2)
         np.testing.assert_allclose(own + np.linalg.solve(V, mode.D[batch.agents].T).T, 0.0, atol=1e-5)
@@ -97,7 +97,7 @@ def test_a_step_too_far_is_taken_back():
 
 def test_the_correction_is_the_gradient_of_half_the_log_determinants(monkeypatch):
     """b_i = (I - J_i)' c_i: what log |A_i| / 2 gains when w moves and d_i follows; as long as it is not saturated."""
-    monkeypatch.setattr(module, "SATURATE", 1e300)
+    monkeypatch.setattr(module, "SATURATION_VARIANCE", 1e300)
     rng = np.random.default_rng(3)
     q = 3
     for family in ("logistic", "poisson"):
@@ -135,8 +135,8 @@ def test_the_geometric_mean_solves_its_equation():
 @pytest.mark.parametrize("deviations", ["diagonal", "full", "scalar"])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_the_evidence_of_squared_losses_is_the_marginal_likelihood(deviations, weighted):
-    """By the dense normal density of all labels. A flat intercept has the precision FLAT, whose logarithm is left out:
-    it is the same for every model. What pools logarithms of variances is taken off.
+    """By the dense normal density of all labels. A flat intercept has the precision INTERCEPT_PRECISION, whose
+    logarithm is left out: it is the same for every model. What pools logarithms of variances is taken off.
     """
     rng = np.random.default_rng(6)
     n, q = len(SIZES) * 2, 5
@@ -146,9 +146,9 @@ def test_the_evidence_of_squared_losses_is_the_marginal_likelihood(deviations, w
     found = learned.result()
     again = np.repeat(np.arange(len(y)), weight)
     X, y, codes = X[again], y[again], codes[again]
-    K = X @ np.diag(1.0 / np.append(np.full(q - 1, found.r), FLAT)) @ X.T + found.s2 * np.eye(len(y))
+    K = X @ np.diag(1.0 / np.append(np.full(q - 1, found.r), INTERCEPT_PRECISION)) @ X.T + found.s2 * np.eye(len(y))
     K += (codes[:, None] == codes) * (X @ matrix(found.V) @ X.T)
-    exact = stats.multivariate_normal(np.zeros(len(y)), K).logpdf(y) - 0.5 * np.log(FLAT)
+    exact = stats.multivariate_normal(np.zeros(len(y)), K).logpdf(y) - 0.5 * np.log(INTERCEPT_PRECISION)
     batches, D = learned.sums.batches, learned.sums.D
     mode = newton(batches, found.w, D, found.V, found.r, found.s2, found.family, evidence=True)
     constant = sum((batch.weight * found.family.constant(batch.y, found.s2)).sum() for batch in batches)
@@ -174,7 +174,7 @@ def test_fixed_points_of_the_strengths_are_where_the_evidence_is_largest():
 
     def evidence(logs):
         *v, r, s2 = np.exp(logs)
-        K = X @ np.diag(1.0 / np.append(np.full(q - 1, r), FLAT)) @ X.T + s2 * np.eye(len(y))
+        K = X @ np.diag(1.0 / np.append(np.full(q - 1, r), INTERCEPT_PRECISION)) @ X.T + s2 * np.eye(len(y))
         K += (codes[:, None] == codes) * (X @ np.diag(v) @ X.T)
         return stats.multivariate_normal(np.zeros(len(y)), K).logpdf(y)
 
@@ -200,7 +200,7 @@ def test_laplaces_evidence_is_near_the_integral(family, m, tolerance):
     ones = np.ones(len(d))
 
     def given(w):
-        out = -0.5 * FLAT * w * w - 0.5 * np.log(2.0 * np.pi)
+        out = -0.5 * INTERCEPT_PRECISION * w * w - 0.5 * np.log(2.0 * np.pi)
         for i in range(n):
             logs = sum(
                 rule.constant(ones * label, 1.0) - rule.loss(w + d, ones * label, 1.0) for label in y[codes == i]
@@ -301,7 +301,7 @@ def test_a_row_of_a_class_left_out_is_nearly_left_out():
 
 
 def ridge(X, y, r, s2):
-    R = np.diag(np.append(np.full(X.shape[1] - 1, r), FLAT))
+    R = np.diag(np.append(np.full(X.shape[1] - 1, r), INTERCEPT_PRECISION))
     return np.linalg.solve(X.T @ X / s2 + R, X.T @ y / s2)
 
 

@@ -91,7 +91,7 @@ def same(one, other, X, codes):
     ],
 )
 def test_shards_learn_what_one_does(loss, design, deviations, weighted, monkeypatch):
-    monkeypatch.setattr(fitted, "SAMPLE", 80)  # so that not everybody is in the sample
+    monkeypatch.setattr(fitted, "MAX_SAMPLE_AGENTS", 80)  # so that not everybody is in the sample
     monkeypatch.setattr(batches, "NUMBERS", 2000)
     X, y, codes = rows("squared" if loss in ("auto", "student") else loss)
     weight = np.random.default_rng(5).uniform(0.2, 1.0, len(y)) if weighted else None
@@ -162,7 +162,7 @@ def test_a_sample_is_even_over_the_order_and_leaves_out_agents_without_rows():
 @pytest.mark.parametrize("noise", [1e-1, 1e-3, 1e-6])
 def test_the_posterior_keeps_its_digits_where_there_is_little_noise(noise):
     """Against least squares of rows and prior stacked, which has no inverses."""
-    from coterie.pooling.blocks import Batch
+    from coterie.pooling.blocks import AgentBatch
     from coterie.pooling.families import FAMILIES
     from coterie.pooling.population import Population
     from coterie.pooling.posterior import posterior
@@ -171,7 +171,7 @@ def test_the_posterior_keeps_its_digits_where_there_is_little_noise(noise):
     k, m, q = 5, 40, 4
     X, w, root = rng.normal(size=(k, m, q)), rng.normal(size=q), rng.normal(size=(q, q))
     y = np.einsum("kmq,kq->km", X, w + rng.normal(size=(k, q)) @ root.T) + noise * rng.normal(size=(k, m))
-    batch = Batch(np.arange(k), X, y, np.ones((k, m)))
+    batch = AgentBatch(np.arange(k), X, y, np.ones((k, m)))
     population = Population(FAMILIES["squared"], w, root @ root.T, 1.0, noise**2, np.eye(q), 0.0, np.zeros(q), 0)
     for found, rows, labels in zip(posterior(batch, population), X, y, strict=True):
         stacked = np.vstack([rows @ root / noise, np.eye(q)])

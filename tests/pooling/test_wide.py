@@ -12,9 +12,17 @@ from coterie._conjugate import conjugate_gradients
 from coterie.pooling import fit
 from coterie.pooling import sample as sample_module
 from coterie.pooling.families import FAMILIES
-from coterie.pooling.population import FLAT
+from coterie.pooling.population import INTERCEPT_PRECISION
 from coterie.pooling.rows import Grouped
-from coterie.pooling.wide import BROAD, Strengths, diagonal, fit_wide, kernel, strengths_of, transposed
+from coterie.pooling.wide import (
+    INTERCEPT_PRIOR_VARIANCE,
+    Strengths,
+    diagonal,
+    fit_wide,
+    kernel,
+    strengths_of,
+    transposed,
+)
 from coterie.pooling.wide import mode as mode_of
 
 SIZES = np.array([1, 7, 3, 12, 2])
@@ -68,7 +76,12 @@ def test_the_mode_is_that_of_the_blocks(family, monkeypatch):
     X, y, codes, _ = drawn(rng, n, 0, q, family, w=[0.5, -0.3, 0.2, 0.4], sizes=SIZES)
     weight = rng.integers(1, 3, size=len(y)).astype(float)
     strengths = Strengths(
-        np.array([0.5, 1.0, 0.2, 0.7]), np.append(np.full(3, 1.0 / 0.8), 1.0 / FLAT), 0.6, 0.0, np.ones(q), 0
+        np.array([0.5, 1.0, 0.2, 0.7]),
+        np.append(np.full(3, 1.0 / 0.8), 1.0 / INTERCEPT_PRECISION),
+        0.6,
+        0.0,
+        np.ones(q),
+        0,
     )
     w, D, precision = mode_of(rows_of(X, y, codes, n, weight), FAMILIES[family], strengths)
     at = np.zeros(q), np.zeros((n, q))
@@ -126,9 +139,9 @@ def test_the_evidence_is_the_marginal_likelihood(weighted):
     found = strengths_of(rows_of(X, y, codes, n, weight), FAMILIES["squared"])
     again = np.repeat(np.arange(len(y)), weight.astype(int))
     A, labels, whose = X[again], y[again], codes[again]
-    K = A @ np.diag([found.u[0], BROAD]) @ A.T + found.s2 * np.eye(len(labels))
+    K = A @ np.diag([found.u[0], INTERCEPT_PRIOR_VARIANCE]) @ A.T + found.s2 * np.eye(len(labels))
     K += (whose[:, None] == whose) * (A @ np.diag(found.v) @ A.T)
-    exact = stats.multivariate_normal(np.zeros(len(labels)), K).logpdf(labels) + 0.5 * np.log(BROAD)
+    exact = stats.multivariate_normal(np.zeros(len(labels)), K).logpdf(labels) + 0.5 * np.log(INTERCEPT_PRIOR_VARIANCE)
     assert found.log_evidence == pytest.approx(exact, abs=0.02)  # strengths move a little in the last round
 
 
@@ -219,7 +232,7 @@ def test_a_sample_of_the_rows_is_enough_for_strengths(monkeypatch):
 
     X, y, codes = wide_rows(3, n=8, m=30, p=10)
     everything = fit_wide(X, y, codes, 8, "squared")
-    monkeypatch.setattr(module, "GRAM", 120)
+    monkeypatch.setattr(module, "MAX_GRAM_ROWS", 120)
     some = fit_wide(X, y, codes, 8, "squared")
     chosen = module.chosen(some.grouped, 120)
     assert len(np.unique(chosen)) == 120

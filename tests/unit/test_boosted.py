@@ -11,7 +11,7 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 import coterie as ct
 from coterie.errors import DataError, MismatchError, ParameterError
-from coterie.estimators.over_graph import LEARNING
+from coterie.estimators.over_graph import MAX_LEARNING_WAKES
 
 pytestmark = pytest.mark.compiled
 
@@ -299,7 +299,7 @@ def test_the_account_has_both_stages(task, kind):
     run = fitted(task, kind, graph="learn").run_
     before = run.before
     assert isinstance(before.method, ct.Learned)
-    assert before.wakes == LEARNING * 12
+    assert before.wakes == MAX_LEARNING_WAKES * 12
     assert before.graph == run.graph
     second = ct.simulate(run.problem, run.method, run.wakes - before.wakes, seed=0, start=before.theta)
     np.testing.assert_array_equal(second.theta, run.theta)

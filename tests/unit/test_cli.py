@@ -66,7 +66,7 @@ def test_regression_from_end_to_end(table, tmp_path):
     shuffled.to_csv(tmp_path / "new.csv", index=False)
     out, err = run("predict", tmp_path / "m", tmp_path / "new.csv", "-o", tmp_path / "out.csv")
     assert out == ""
-    assert "1 agent(s) never met ('a stranger')" in err
+    assert "1 new agent(s) ('a stranger')" in err
     predictions = pd.read_csv(tmp_path / "out.csv")["prediction"]
     np.testing.assert_allclose(predictions[1:], numbers["paid"][1:], atol=0.1)
 

@@ -98,7 +98,7 @@ def test_methods_with_a_server_are_judged_by_the_models_of_its_clients(problem, 
         assert end["value"] == problem.value(run.theta[1:])
         assert end["vectors"] >= 1000
     others = ct.Problem.federated(ct.AgentData(np.eye(3), [1.0, -1.0, 1.0], agents=["x", "y", "z"]), "logistic")
-    with pytest.raises(ct.errors.MismatchError, match=r"but for the server that Problem\.federated adds"):
+    with pytest.raises(ct.errors.MismatchError, match=r"except for the server that Problem\.federated adds"):
         ct.compare({"FedAvg": (ct.federated.FedAvg(local), others)}, problem, vectors=100)
 
 
@@ -163,8 +163,8 @@ def test_an_error_of_one_run_is_that_of_the_comparison(problem):
         ({"methods": ["cd", "cd"]}, ParameterError, "two methods are called 'cd'"),
         ({"methods": ["sgd"]}, ParameterError, "unknown method 'sgd'"),
         ({"methods": ["propagation"]}, MismatchError, "trained alone"),
-        ({"vectors": None}, ParameterError, "on which axis"),
-        ({"bytes": 10}, ParameterError, "on which axis"),
+        ({"vectors": None}, ParameterError, "give exactly one of wakes"),
+        ({"bytes": 10}, ParameterError, "give exactly one of wakes"),
         ({"vectors": 0}, ParameterError, "vectors = 0"),
         ({"points": 0}, ParameterError, "points = 0"),
         ({"observe": {"gap": np.max}}, ParameterError, "'gap'"),

@@ -135,7 +135,7 @@ def test_categories_of_numbers_match_numbers_at_predict():
     np.testing.assert_array_equal(columns.apply(pd.DataFrame({"c": ["3", "2"]})), [[0, 1], [0, 0]])
     intervals, _ = learned(pd.DataFrame({"c": pd.cut([1.0, 2.0, 9.0], [0, 5, 10])}))
     assert intervals.names == ("c=(5, 10]",)
-    with pytest.raises(DataError, match=r"column 'c': the levels 1 and '1' read alike"):
+    with pytest.raises(DataError, match=r"column 'c': the levels 1 and '1' are equal as text"):
         Columns.learn(pd.DataFrame({"c": pd.Categorical([1, "1"])}))
 
 

@@ -97,7 +97,7 @@ def test_labels_in_other_units(kind, design, a):
 @pytest.mark.parametrize("kind", KINDS)
 def test_agents_and_rows_in_another_order_and_other_names(kind, most, monkeypatch):
     """Also where the population is learned from a sample of the agents."""
-    monkeypatch.setattr(fitted, "SAMPLE", most)
+    monkeypatch.setattr(fitted, "MAX_SAMPLE_AGENTS", most)
     X, y, ids = table(kind)
     rng = np.random.default_rng(1)
     one = predictions(estimator(kind).fit(X, y, agents=ids), X, ids)
@@ -118,7 +118,7 @@ def test_agents_and_rows_in_another_order_and_other_names(kind, most, monkeypatc
 @pytest.mark.parametrize("kind", KINDS)
 def test_weights_are_repeated_rows(kind, design, most, monkeypatch):
     """With rows enough that those which are said twice are not taken for agents' arrays without noise."""
-    monkeypatch.setattr(fitted, "SAMPLE", most)
+    monkeypatch.setattr(fitted, "MAX_SAMPLE_AGENTS", most)
     X, y, ids = table(kind, least=25)
     weight = np.random.default_rng(2).integers(0, 4, size=len(y))
     weight[np.unique(ids, return_index=True)[1]] = 1  # everybody has a row
@@ -133,7 +133,7 @@ def test_weights_are_repeated_rows(kind, design, most, monkeypatch):
 @pytest.mark.parametrize("columns", [8, 170])
 def test_many_columns(kind, columns, monkeypatch):
     """The model in the span of the rows: units, orders, names and weights."""
-    monkeypatch.setattr(fitted, "WIDE", 7)
+    monkeypatch.setattr(fitted, "MAX_DENSE_COLUMNS", 7)
     rng = np.random.default_rng(3)
     X, y, ids = table(kind, n=9, least=8)
     X = np.column_stack([X[:, :2], rng.normal(size=(len(y), columns - 2))])

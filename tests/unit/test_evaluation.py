@@ -119,7 +119,7 @@ def test_what_does_not_go_together_is_refused(rows):
         ct.evaluate(theta, problem, ct.AgentData(rows.X[:, :2], rows.y, agents=rows.owner, members=range(12)))
     with pytest.raises(ParameterError, match="score='f1' must be"):
         ct.evaluate(theta, problem, rows, score="f1")
-    with pytest.raises(ParameterError, match="higher=False is for a score of your own"):
+    with pytest.raises(ParameterError, match="higher=False is only for a function as score"):
         ct.evaluate(theta, problem, rows, higher=False)
     with pytest.raises(ParameterError, match="needs a Problem, or an AgentData; found str"):
         ct.evaluate(theta, "problem", rows)

@@ -158,7 +158,7 @@ def test_strangers_are_predicted_by_a_common_model_and_said_if_they_are_all(name
         share = SIZES / SIZES.sum()
         expected = inputs @ (share @ model.coef_) + share @ model.intercept_
         np.testing.assert_allclose(answers(model, X[:2], ["ann", "nobody"])[1], expected[1])
-    with pytest.warns(UserWarning, match=r"none of these agents was met.*right type") as caught:
+    with pytest.warns(UserWarning, match=r"none of these agents was in the training rows.*right type") as caught:
         model.predict(X[:2], agents=[1, 2])
     if "classes" not in name:
         assert caught[0].filename == __file__

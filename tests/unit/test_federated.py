@@ -123,7 +123,7 @@ def test_words_are_counted_as_scikit_learn_counts_them(tmp_path):
         ([[1.0]], [[0, 1]], r"labels such as \[0\.0, 1\.0\], expected one number"),
         (["two", "four"], ["a", "b"], "found 'four', expected texts of 3 characters, and one character"),
         (["two", "six"], ["a", "bc"], "found 'bc', expected texts of 3 characters, and one character"),
-        ([["id", "rare words"]], [1], "no word is in ten texts"),
+        ([["id", "rare words"]], [1], "no word occurs in ten texts"),
         ([["id", "text"]], ["good"], "labels such as 'good', expected numbers"),
         ([], [], "have no rows"),
     ],
@@ -303,7 +303,7 @@ def test_clients_that_are_not_as_they_must_be(tmp_path, data, message):
 
 def test_a_client_without_a_number_and_a_score_of_many_classes(tmp_path):
     write_pfllib(tmp_path, {"train": {0: client(9, 0)}, "test": {0: client(9, 0)}})
-    with pytest.raises(MismatchError, match="score judges linear models of two classes"):
+    with pytest.raises(MismatchError, match="score is for linear models of two classes"):
         ct.datasets.read_pfllib(tmp_path).score(np.zeros((1, 16)))
     write_pfllib(tmp_path, {"train": {"all": client(3, 0)}})
     with pytest.raises(DataError, match=r"all\.npz: expected the number of a client"):

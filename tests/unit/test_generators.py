@@ -391,7 +391,7 @@ def test_the_most_probable_field_is_nearer_to_the_true_one_than_what_was_measure
     ("make", "bad", "message"),
     [
         (linear_classification, {"n": 0}, "n = 0: expected an integer >= 1"),
-        (linear_classification, {"p": 1}, "p=1: the targets live in the first two dimensions"),
+        (linear_classification, {"p": 1}, "p=1: the targets lie in the first two dimensions"),
         (linear_classification, {"rows": (0, 4)}, r"rows = \(0, 4\): expected two positive finite numbers"),
         (linear_classification, {"rows": (5, 4)}, r"rows = \(5, 4\): expected two positive finite numbers"),
         (linear_classification, {"test_rows": 0}, "test_rows = 0: expected an integer >= 1"),

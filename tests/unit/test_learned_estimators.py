@@ -9,7 +9,7 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 import coterie as ct
-from coterie.estimators.over_graph import KAPPA, LEARNING
+from coterie.estimators.over_graph import MAX_LEARNING_WAKES, PEERS_PER_WAKE
 from coterie.graphs.exact import exact_edge_weights
 
 MODELS = {"classifier": ct.CollaborativeClassifier, "regressor": ct.CollaborativeRegressor}
@@ -101,7 +101,7 @@ def test_learning_is_what_happens_by_default(task):
     model = fitted(task)
     assert model.graph is None
     assert model.graph_ == fitted(task, graph="learn").graph_
-    assert model.graph_ == fitted(task, graph=ct.GraphRule(lam=1.0, kappa=KAPPA)).graph_
+    assert model.graph_ == fitted(task, graph=ct.GraphRule(lam=1.0, kappa=PEERS_PER_WAKE)).graph_
 
 
 @pytest.mark.parametrize("lam", [0.1, 10.0])
@@ -217,5 +217,5 @@ def test_all_wakes_count_against_the_most(most):
             .fit(X, X @ [1.0, 2.0, 3.0], agents=ids)
             .run_
         )
-    assert run.before.wakes == 6 * min(LEARNING, most // 2)
+    assert run.before.wakes == 6 * min(MAX_LEARNING_WAKES, most // 2)
     assert run.wakes == 6 * most

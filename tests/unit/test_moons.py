@@ -143,7 +143,7 @@ def test_no_two_agents_have_the_same_points():
     ("arguments", "message"),
     [
         ({"n": 0}, "n = 0: expected an integer >= 1"),
-        ({"p": 1}, "p=1: the moons live in the first two dimensions"),
+        ({"p": 1}, "p=1: the moons lie in the first two dimensions"),
         ({"rows": (0, 5)}, r"rows = \(0, 5\): expected two positive finite numbers"),
         ({"rows": (6, 5)}, r"rows = \(6, 5\): expected two positive finite numbers"),
         ({"test_rows": 0}, "test_rows = 0: expected an integer >= 1"),

@@ -129,7 +129,7 @@ def test_files_do_where_a_fit_has_taken_files(kind, tmp_path):
     score = model.score(plain, "sales")
     assert model.score(tmp_path, "sales") == pytest.approx(score)
     assert model.report(X=tmp_path, y="sales", folds=2).to_dict()["summary"]["gains"]
-    with pytest.raises(DataError, match="X says where rows are, and rows themselves are needed here: read them first"):
+    with pytest.raises(DataError, match="X is a source of rows, but rows in memory are needed here: read them first"):
         model.predict(tmp_path)
     assert model.predict(pd.read_csv(tmp_path / "0.csv")).shape == (40,)
 

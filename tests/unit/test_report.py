@@ -21,7 +21,7 @@ from coterie.estimators import gains as measuring
 from coterie.estimators.report import features, outliers
 from coterie.estimators.tuning import folds as deal
 from coterie.pooling.designs import Linear
-from coterie.pooling.population import FLAT
+from coterie.pooling.population import INTERCEPT_PRECISION
 from coterie.pooling.rows import Grouped
 
 
@@ -66,7 +66,7 @@ def test_covariances_are_blocks_of_the_inverse_of_the_joint_hessian(loss, deviat
     P = model.population
     inverse = np.linalg.inv(P.V if P.V.ndim == 2 else np.diag(P.V))
     A, H = model.design.columns(model.grouped.X), np.zeros(((n + 1) * q, (n + 1) * q))
-    H[:q, :q] = n * inverse + np.diag([P.r, P.r, FLAT])
+    H[:q, :q] = n * inverse + np.diag([P.r, P.r, INTERCEPT_PRECISION])
     for i in range(n):
         rows, own = A[model.grouped.codes == i], slice(q * (i + 1), q * (i + 2))
         H[own, own] = inverse + (rows.T * P.family.curvature(rows @ (P.w + model.D[i]), P.s2)) @ rows
@@ -90,7 +90,7 @@ def test_covariances_are_blocks_of_the_inverse_of_the_joint_hessian(loss, deviat
 def ridge_by_hand(X, y, Z):
     """A normal regression with a flat intercept, noise integrated out, strengths averaged by marginal likelihoods."""
     m, log, predicted = len(y), [], []
-    for v in measuring.STRENGTHS["squared"]:
+    for v in measuring.SLOPE_VARIANCES["squared"]:
         K = np.eye(m) + v * X @ X.T
         solved, ones = np.linalg.solve(K, np.column_stack([y, np.ones(m)])), np.ones(m)
         level = (ones @ solved[:, 0]) / (ones @ solved[:, 1])
@@ -196,7 +196,7 @@ def test_gains_take_weights_a_sample_and_say_what_they_leave_out(monkeypatch):
         error[test] = again.predict(X[test], lonely[test]) - y[test]
     mean = (np.bincount(lonely, error**2) / np.bincount(lonely))[:15]
     np.testing.assert_allclose(report.gains["together"][:15], np.sqrt(mean), rtol=1e-6)
-    monkeypatch.setattr(measuring, "AGENTS", 12)
+    monkeypatch.setattr(measuring, "MAX_SAMPLE_AGENTS", 12)
     report = model.report(folds=2)
     assert len(report.gains) == 12
     assert any("a sample of 12 of 16 agents" in note for note in report.notes)
@@ -206,14 +206,14 @@ def test_a_model_without_rows_tells_the_rest_and_takes_rows(fitted, reported):
     bare = from_file(fitted)
     report = bare.report()
     assert report.gains is None
-    assert any("a model from a file has no rows" in note for note in report.notes)
+    assert any("has no rows; to measure gains, give" in note for note in report.notes)
     pd.testing.assert_frame_equal(report.features, reported.features, check_exact=False, rtol=1e-6)
     assert set(report.outliers["by"]) <= {"coefficients"}
     X, y, codes = population()
     pd.testing.assert_frame_equal(bare.report(X=X, y=y, agents=codes).gains, reported.gains, check_exact=False)
     with pytest.raises(ParameterError, match="X and y together"):
         bare.report(X=X)
-    with pytest.raises(DataError, match="never met"):
+    with pytest.raises(DataError, match="was not in the training rows"):
         bare.report(X=X, y=y, agents=codes + 1)
     with pytest.raises(ParameterError, match="no rows"):
         ct.plots.shrinkage(bare)
@@ -228,7 +228,7 @@ def test_what_cannot_be_measured_is_said():
     assert any("nothing is known of how agents differ" in note for note in report.notes)
     report = ct.CollaborativeRegressor().fit(X, y, agents=np.arange(len(y))).report()
     assert any("no agent has two rows" in note for note in report.notes)
-    assert not any("with one row, which is always trained on" in note for note in report.notes)  # all of that was said
+    assert not any("with one row, which is always used for training" in note for note in report.notes)  # said above
     model = ct.CollaborativeRegressor(method="local").fit(X, y, agents=codes)
     report = model.report(folds=2)
     assert report.outliers is None
@@ -378,7 +378,7 @@ def test_few_rows_of_classes_are_warned_of():
 def test_a_report_prints_its_tables_and_is_plain_as_a_dict(reported):
     text = repr(reported)
     for phrase in ("Gains (root mean squared error", "alone", "one model", "together", "Features, by how much",
-                   "Outliers", "Chosen", "What was done to columns", "an agent never met is predicted by"):  # fmt: skip
+                   "Outliers", "Chosen", "What was done to columns", "new agents are predicted by"):  # fmt: skip
         assert phrase in text
     assert max(map(len, text.splitlines())) <= 120
     plain = json.loads(json.dumps(reported.to_dict(), allow_nan=False))
@@ -398,7 +398,7 @@ def test_a_report_says_what_predicts_agents_never_met(fitted, monkeypatch, share
     [part] = fitted._models.parts
     part = replace(part, new_agent=part.new_agent._replace(share=share))
     monkeypatch.setattr(fitted, "_models", replace(fitted._models, parts=(part,)))
-    assert fitted.report(folds=2).notes[-1] == f"an agent never met is predicted by {by}"
+    assert fitted.report(folds=2).notes[-1] == f"new agents are predicted by {by}"
 
 
 def test_agents_of_any_kind_are_reported():

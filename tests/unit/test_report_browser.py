@@ -367,7 +367,7 @@ def test_classes_are_chosen(page):
 
 def test_a_page_without_gains_says_why(page):
     found = page("bare.html")
-    assert "a model from a file has no rows" in found.text("#verdicts")
+    assert "has no rows; to measure gains, give" in found.text("#verdicts")
     assert not found("#gains-charts").is_displayed()
     assert "Error alone" not in found.text("#table")
     assert found("#map").is_displayed()

@@ -322,7 +322,9 @@ def test_a_model_from_a_file_takes_the_rows_for_its_gains(pages, name, tmp_path)
     without = bare.report(tmp_path / "bare.html")
     assert without.gains is None
     page = read(tmp_path / "bare.html")
-    assert page["headline"][0]["text"].startswith("Gains were not measured: a model from a file has no rows")
+    assert page["headline"][0]["text"].startswith(
+        "Gains were not measured: a model that was loaded from a file, or fitted on a cluster, has no rows"
+    )
     assert "is not known" in page["sent"]["words"][0]
     X, y, agents = rows()
     if "classes" in name:
@@ -347,7 +349,7 @@ def test_a_feature_map_has_gains_but_no_features():
 def test_many_agents_of_a_slow_estimator_are_sampled(monkeypatch):
     from coterie.estimators import gains as measuring
 
-    monkeypatch.setattr(measuring, "SLOW_AGENTS", 5)
+    monkeypatch.setattr(measuring, "MAX_SLOW_SAMPLE_AGENTS", 5)
     X, y, agents = rows(n=12, each=6)
     covariance = np.eye(12) / 12
     report = ct.RelationshipRegressor(covariance=covariance, tol=1e-2).fit(X, y, agents=agents).report(folds=2)
@@ -486,7 +488,7 @@ def test_a_report_stays_as_it_was_when_the_model_is_fitted_anew(tmp_path):
 
 
 def test_of_very_many_agents_some_are_shown(monkeypatch):
-    monkeypatch.setattr(documents, "AGENTS", 9)
+    monkeypatch.setattr(documents, "MAX_PAGE_AGENTS", 9)
     X, y, agents = rows(n=20, each=8)
     y = np.where(agents == "agent 17", y + 40 * X[:, 0], y)
     report = ct.CollaborativeRegressor(design="linear").fit(X, y, agents=agents).report(folds=2)

@@ -180,14 +180,14 @@ def test_single_precision_and_names_stay():
             "group = .* expected a number from 0 on for each of 6 agents",
         ),
         (concept_shift, {"turn": 1.0, "permute": True}, "turn is for regressions, and permute for classes"),
-        (concept_shift, {"target": lambda X: X[:, 0]}, "target is for turn"),
+        (concept_shift, {"target": lambda X: X[:, 0]}, "target needs turn"),
         (concept_shift, {"turn": 1.0, "target": lambda X: X}, r"target gave shape \(60, 4\) for 60 rows"),
         (concept_shift, {"permute": np.zeros((6, 2), int)}, r"found .* \(6, 2\), expected numbers of shape \(6, 3\)"),
         (concept_shift, {"flip": [0] * N}, "expected -1 for groups whose labels change sign"),
         (concept_shift, {"flip": 2}, "flip = 2"),
         (clusters, {"groups": [100, 1], "shift": concept_shift, "flip": 1.0}, "group 1 of 6 agents would have none"),
-        (drift, {"steps": 3, "rotate": True}, "rotate has no parts: expected some of turn, offset, noise, scale"),
-        (drift, {"steps": 3}, "nothing is said to drift"),
+        (drift, {"steps": 3, "rotate": True}, "rotate cannot be gradual: expected some of turn, offset, noise, scale"),
+        (drift, {"steps": 3}, "no parameter drifts"),
         (drift, {"steps": 3, "scale": -np.ones(N)}, r"scale = -1\.0: a drift needs positive factors"),
         (drift, {"steps": 3, "turn": 1.0, "seed": None}, "seed = None"),
         (clusters, {"groups": 7, "shift": concept_shift, "flip": 1.0}, "expected from 1 to 6 groups"),
@@ -199,9 +199,9 @@ def test_shifts_that_cannot_be(data, shift, how, message):
 
 
 def test_data_that_cannot_be_shifted():
-    with pytest.raises(DataError, match=r"a sparse matrix does not store: make them dense first"):
+    with pytest.raises(DataError, match=r"a sparse matrix does not store: make it dense first"):
         feature_shift(ct.AgentData(sparse.eye_array(3)), offset=1.0)
-    with pytest.raises(DataError, match="this data has none"):
+    with pytest.raises(DataError, match="this data has no labels"):
         concept_shift(ct.AgentData([[1.0]]), flip=1.0)
 
 

@@ -131,7 +131,7 @@ def test_a_mapping_keeps_its_order():
     assert found.agents_ == tuple(tasks)
     with pytest.raises(DataError, match="y must be the name of a column where X is a source of rows, not Series"):
         ct.CollaborativeRegressor().fit(tasks, frame["score"])
-    with pytest.raises(DataError, match="sample_weight goes with rows"):
+    with pytest.raises(DataError, match="sample_weight needs rows in"):
         ct.CollaborativeRegressor().fit(tasks, "score", sample_weight=np.ones(240))
 
 

@@ -229,7 +229,7 @@ def test_shards_are_cut_by_the_weights_of_those_who_get_them():
     ("call", "message"),
     [
         (lambda X, y: ct.splits.pathological(X, y, 2, 2), "2 agents with classes=2 hold 4 shards, and y has 5 classes"),
-        (lambda X, y: ct.splits.pathological(X, y, 4, 6, distinct=True), "classes=6: y has 5 different ones"),
+        (lambda X, y: ct.splits.pathological(X, y, 4, 6, distinct=True), "classes=6: y has only 5 classes"),
         (
             lambda X, y: ct.splits.pathological(X, y, 100, 7),
             "600 rows of 5 classes cannot be cut into 700 shards; take",
@@ -248,7 +248,7 @@ def test_shards_are_cut_by_the_weights_of_those_who_get_them():
             lambda X, y: ct.splits.dirichlet(X[:2], ["cat", "dog"], 2, 1.0),
             r"y holds text.*np\.unique\(y, return_inverse=True\)\[1\]",
         ),
-        (lambda X, y: ct.splits.iid(X, y, 2, sizes=[1, 600]), "sizes add up to 601 rows, and there are 600"),
+        (lambda X, y: ct.splits.iid(X, y, 2, sizes=[1, 600]), "sizes add up to 601 rows, and there are only 600"),
         (lambda X, y: ct.splits.iid(X, y, 2, sizes=[1, 0]), r"sizes\[1\] = 0: expected at least min_rows = 1"),
         (
             lambda X, y: ct.splits.iid(X, y, 2, sizes=[0.5, 0.5]),

@@ -228,7 +228,7 @@ DESCRIPTIONS = [
     ("pooled", {"kind": "os.system"}, "holds a 'os.system'"),
     ("pooled", {"arrays": "../../etc/passwd"}, "damaged model"),
     ("pooled", {"sha256": "0"}, "checksum"),
-    ("pooled", {"agents": ["only one"]}, "damaged model.*8 agents, and not 1"),
+    ("pooled", {"agents": ["only one"]}, "damaged model.*8 agents, expected 1"),
     ("pooled", {"models": {"form": "pooled"}}, "damaged"),
     ("pooled", {"models": {}}, "damaged"),
     ("pooled", {"parameters": {"color": "red"}}, "damaged"),

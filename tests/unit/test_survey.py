@@ -78,8 +78,8 @@ def tables(draw):
 
 def apart(monkeypatch, cells=1):
     """Look at every piece, or chunk, by itself: what is known of them has to be added up."""
-    monkeypatch.setattr("coterie.data.sources.look.BUNDLE", 1)
-    monkeypatch.setattr("coterie.data.sources.rows.CELLS", cells)
+    monkeypatch.setattr("coterie.data.sources.look.MAX_BUNDLE_PIECES", 1)
+    monkeypatch.setattr("coterie.data.sources.rows.MAX_BATCH_CELLS", cells)
 
 
 def pieces_of(frame, cuts):
@@ -185,7 +185,7 @@ def test_columns_that_differ_in_one_row_of_many_are_no_copies():
 @pytest.mark.parametrize("bundle", [1, 128])
 def test_the_same_rows_in_another_piece_are_other_rows(monkeypatch, bundle):
     apart(monkeypatch)
-    monkeypatch.setattr("coterie.data.sources.look.BUNDLE", bundle)
+    monkeypatch.setattr("coterie.data.sources.look.MAX_BUNDLE_PIECES", bundle)
     one, two = np.array([[1.0, 0.0], [0.0, 1.0]]), np.array([[0.0, 1.0], [1.0, 0.0]])
     assert survey({0: (one, [0, 1]), 1: (two, [0, 1])}, target=None).columns.names == ("x0", "x1")
 
@@ -391,8 +391,8 @@ def test_a_csv_file_in_chunks_is_read_as_one(tmp_path, monkeypatch):
     frame["code"] = ["12"] * 70 + ["A7"] * 10 + ["13"] * 10  # text, which shows in one of the last chunks
     frame["late"] = [np.nan] * 80 + [1.0] * 5 + [2.0] * 5
     frame.to_csv(tmp_path / "a.csv", index=False)
-    monkeypatch.setattr("coterie.data.sources.readers.LARGE", 100)
-    monkeypatch.setattr("coterie.data.sources.readers.CSV_ROWS", 7)
+    monkeypatch.setattr("coterie.data.sources.readers.LARGE_FILE_BYTES", 100)
+    monkeypatch.setattr("coterie.data.sources.readers.CSV_CHUNK_ROWS", 7)
     found = survey(tmp_path / "a.csv", target="sales", agents="shop")
     table = pd.read_csv(tmp_path / "a.csv", dtype={"shop": str}, keep_default_na=False, na_values={"late": [""]})
     check(found, table)
@@ -402,7 +402,7 @@ def test_a_csv_file_in_chunks_is_read_as_one(tmp_path, monkeypatch):
 def test_a_large_parquet_file_is_read_by_row_groups(tmp_path, monkeypatch):
     frame = shops(200).sort_values("shop", kind="stable").reset_index(drop=True)
     frame.to_parquet(tmp_path / "a.parquet", row_group_size=10)
-    monkeypatch.setattr("coterie.data.sources.pieces.LARGE", 100)
+    monkeypatch.setattr("coterie.data.sources.pieces.LARGE_FILE_BYTES", 100)
     found = survey(tmp_path, target="sales", agents="shop")
     check(found, frame)
     assert len(found._pieces) == 20
@@ -606,7 +606,7 @@ def test_one_mistake_is_told_once(tmp_path):
         (tmp_path / f"{k}.csv").write_text("a,Y\n1,2\n")
     with pytest.raises(DataError) as caught:
         survey(tmp_path, target="y")
-    assert str(caught.value).startswith("30 times the same, first in agent '0' (")
+    assert str(caught.value).startswith("30 times the same problem, first in agent '0' (")
     assert str(caught.value).endswith("no column 'y'; there are 2: 'a', 'Y'")
 
 
@@ -806,7 +806,7 @@ def test_the_order_of_work_changes_nothing(tmp_path, monkeypatch):
         done = {k: pickle.loads(pickle.dumps(function(items[k]))) for k in reversed(range(len(items)))}
         return (done[k] for k in range(len(items)))
 
-    monkeypatch.setattr("coterie.data.sources.look.BUNDLE", 4)
+    monkeypatch.setattr("coterie.data.sources.look.MAX_BUNDLE_PIECES", 4)
     one = survey(tmp_path, target="sales", agents="shop")
     two = survey(tmp_path, target="sales", agents="shop", map=elsewhere)
     assert one.columns == two.columns

@@ -14,7 +14,7 @@ from .console import AUDIT_FAILED, AsJson, Seed, bar, columns, show
 
 
 class Mechanism(StrEnum):
-    """Where noise comes from."""
+    """Distribution of the noise."""
 
     gaussian = "gaussian"
     laplace = "laplace"
@@ -23,17 +23,23 @@ class Mechanism(StrEnum):
 
 def audit(
     method: Annotated[str, typer.Option(help="cd, propagation, boosting or gossip-pooling.")] = "cd",
-    epsilon: Annotated[float, typer.Option(help="The budget that is claimed, > 0.")] = 1.0,
-    delta: Annotated[float, typer.Option(help="Its delta, in (0, 1).")] = 1e-5,
+    epsilon: Annotated[float, typer.Option(help="Epsilon of the claimed budget, > 0.")] = 1.0,
+    delta: Annotated[float, typer.Option(help="Delta of the claimed budget, in (0, 1).")] = 1e-5,
     mechanism: Annotated[Mechanism | None, typer.Option(help="Default: gaussian; exponential for boosting.")] = None,
     clip: Annotated[float, typer.Option(help="Norm to which an example's gradient is clipped.")] = 1.0,
-    wakes_per_agent: Annotated[int | None, typer.Option(help="Releases that the budget is split for.")] = None,
-    features: Annotated[int, typer.Option(help="Length of a model, and number of canaries in a run.")] = 64,
-    runs: Annotated[int | None, typer.Option(help="Runs in each scenario. Default: enough.")] = None,
+    wakes_per_agent: Annotated[
+        int | None, typer.Option(help="Number of releases over which the budget is split.")
+    ] = None,
+    features: Annotated[
+        int, typer.Option(help="Length of a model, which is also the number of canaries in a run.")
+    ] = 64,
+    runs: Annotated[
+        int | None, typer.Option(help="Number of runs in each scenario. Default: as many as the test needs.")
+    ] = None,
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Attack a private method's messages, and see whether they tell more than they may."""
+    """Attack a private method's messages, and test whether they reveal more than the claimed budget allows."""
     noise = None if mechanism is None else mechanism.value
     private = Private(method, epsilon, delta, noise, clip, wakes_per_agent)
     with bar("auditing", as_json) as progress:

@@ -1,6 +1,6 @@
-"""What all commands share: where they talk, how they show results, and how they refuse.
+"""Shared parts of all commands: output, progress bars, errors and exit codes.
 
-The exit codes of all commands are here, and nowhere else: see :data:`EXIT_CODES`.
+The exit codes of all commands are defined here only: see :data:`EXIT_CODES`.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ from .._files import plain as plain
 from .._progress import progress_bar
 from ..errors import CoterieError, DataError, RemovedError
 
-#: Something given to a command, a file, a column or a number, is not what it must be; an audit failed; the admin has
-#: removed the peer; and what was asked for cannot be done now, and may be later: a full disk, a port that is taken.
+#: Exit codes: invalid input to a command; a failed audit; the admin has removed the peer; a temporary failure, such as
+#: a full disk or a port in use.
 BAD_INPUT, AUDIT_FAILED, REMOVED, NOT_NOW = 3, 4, 5, 6
-#: 1 is something unforeseen: please report it. ``peer check`` speaks the language of monitoring: 1 and 2 are how bad it
-#: is, and 3 is the same as elsewhere.
+#: Exit code 1 is an unexpected error, which should be reported. ``peer check`` follows the convention of monitoring
+#: plugins: 1 and 2 are the severity, and 3 means invalid input.
 EXIT_CODES = (
     "Exit codes: 0 done, 1 a bug, 2 command not understood, 3 bad input, 4 audit failed, 5 removed from the group, "
     "6 not now (disk, port), 130 interrupted. Of peer check: 0 ok, 1 warning, 2 critical, 3 cannot tell."
 )
 
-#: Talk goes to standard error, results to standard output.
+#: Messages go to standard error, results to standard output.
 talk = Console(stderr=True)
 out = Console()
 
-Seed = Annotated[int, typer.Option(help="Seed of everything random.", min=0)]
+Seed = Annotated[int, typer.Option(help="Seed of all random numbers.", min=0)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as json, and nothing else.")]
 
 
 def run(app: typer.Typer) -> None:
-    """Run a command; turn refusals into one line and an exit code."""
+    """Run a command; report an error in one line, with its exit code."""
     logging.getLogger("coterie").addHandler(_Talk())
     logging.getLogger("coterie").setLevel(logging.INFO)
     try:
@@ -60,7 +60,7 @@ def run(app: typer.Typer) -> None:
 
 
 def refuse(error: Exception) -> None:
-    """Say in one line what is wrong."""
+    """Report an error in one line."""
     if "--json" in sys.argv:
         print(json.dumps({"error": str(error), "kind": type(error).__name__}))
     else:
@@ -68,28 +68,28 @@ def refuse(error: Exception) -> None:
 
 
 class _Talk(logging.Handler):
-    """Shows what the library logs, such as that it compiles something."""
+    """Shows the log messages of the library, such as notes on compilation."""
 
     def emit(self, record: logging.LogRecord) -> None:
         talk.print(f"[dim]{escape(record.getMessage())}[/]")
 
 
 def show(result: dict[str, Any], table: RenderableType, as_json: bool) -> None:
-    """A result: as a table, or as json."""
+    """Print a result as a table or as JSON."""
     if as_json:
         print(json.dumps(result, default=plain))
     else:
-        out.print(table, soft_wrap=isinstance(table, str))  # commands in a text are to be copied whole
+        out.print(table, soft_wrap=isinstance(table, str))  # commands in a text must be copied without line breaks
 
 
 def columns(*left: str, right: Iterable[str] = (), **how: Any) -> list[Column]:
-    """The columns of a table: words to the left, numbers to the right."""
+    """Return the columns of a table: words aligned left, numbers right."""
     return [Column(name, **how) for name in left] + [Column(name, justify="right") for name in right]
 
 
 @contextmanager
 def bar(text: str, quiet: bool, known: bool = True, unit: str = "rounds") -> Iterator[Any]:
-    """The progress bar of a command: :func:`coterie.observers.progress_bar`, on standard error."""
+    """Show the progress bar of a command on standard error, see :func:`coterie.observers.progress_bar`."""
     try:
         with progress_bar(text, known, unit, talk, quiet) as update:
             yield update
@@ -100,7 +100,7 @@ def bar(text: str, quiet: bool, known: bool = True, unit: str = "rounds") -> Ite
 
 @contextmanager
 def waiting(text: str, quiet: bool) -> Iterator[None]:
-    """Say what is being done, and for how long it has been, while nothing can be counted; nothing is left of it."""
+    """Show a spinner with a text and the elapsed time, for work that cannot be counted; it is removed at the end."""
     with Progress(
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -115,7 +115,7 @@ def waiting(text: str, quiet: bool) -> Iterator[None]:
 
 @contextmanager
 def until_signal(*numbers: signal.Signals) -> Iterator[threading.Event]:
-    """Set by Ctrl-C, and by the other signals that want a process to end."""
+    """Return an event that Ctrl-C and the given signals set."""
     stop = threading.Event()
     before = {number: signal.signal(number, lambda *_: stop.set()) for number in numbers}
     try:
@@ -127,7 +127,7 @@ def until_signal(*numbers: signal.Signals) -> Iterator[threading.Event]:
 
 @contextmanager
 def warnings_said() -> Iterator[None]:
-    """Say what the library warns of, once, without a source line."""
+    """Print each warning of the library once, without a source line."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         yield
@@ -136,12 +136,12 @@ def warnings_said() -> Iterator[None]:
 
 
 def note(text: str, kind: str = "note") -> None:
-    """Say something beside the result."""
+    """Print a note beside the result."""
     talk.print(f"[yellow]{kind}:[/] {escape(text)}", soft_wrap=True)
 
 
 def check_writable(path: Path) -> None:
-    """Refuse early where a folder or file cannot be made later."""
+    """Refuse a path to which a file or folder cannot be written later."""
     ancestor = path
     while not ancestor.exists() and ancestor != ancestor.parent:
         ancestor = ancestor.parent
@@ -151,7 +151,7 @@ def check_writable(path: Path) -> None:
 
 @contextmanager
 def writing(what: str, path: Path) -> Iterator[None]:
-    """Say what could not be written where."""
+    """Report write errors with the name of the content and the path."""
     try:
         yield
     except (OSError, DataError) as error:
@@ -159,8 +159,8 @@ def writing(what: str, path: Path) -> Iterator[None]:
 
 
 def write_figures(figures: dict[str, Any], folder: Path) -> list[str]:
-    """Write figures to a folder under their names; the paths of the files."""
-    from .. import plots  # most commands draw nothing
+    """Write figures to a folder under their names; return the paths of the files."""
+    from .. import plots  # imported here: most commands draw nothing
 
     with writing("figures", folder):
         folder.mkdir(parents=True, exist_ok=True)

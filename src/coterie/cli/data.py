@@ -16,12 +16,14 @@ from ..datasets.sources import SOURCES, Source, content_digest, find, folders, r
 from ..errors import DataError
 from .console import BAD_INPUT, AsJson, bar, columns, show, talk, waiting
 
-app = typer.Typer(no_args_is_help=True, help="Real datasets: what there is, whether it is whole, and how to get it.")
+app = typer.Typer(
+    no_args_is_help=True, help="Real datasets: list them, check their files, and convert their originals."
+)
 
 
 @app.command("list")
 def list_datasets(as_json: AsJson = False) -> None:
-    """Every dataset that there is a loader for, and where its file is. Files are not read."""
+    """List every dataset with a loader, and the place of its file. Files are not read."""
     found = [_described(source) for source in SOURCES.values()]
     heads = columns("name", "what, agents x features x rows, licence, citation, origin", "file", overflow="fold")
     table = Table(*heads, title=f"Datasets, looked for in {escape(', '.join(map(str, folders())))}", show_lines=True)
@@ -44,7 +46,7 @@ def _described(source: Source) -> dict[str, Any]:
 
 @app.command()
 def check(as_json: AsJson = False) -> None:
-    """Read every file that is found, and verify what is in it."""
+    """Read every dataset file that is found, and verify its content."""
     found: list[dict[str, Any]] = []
     there = [(source, path) for source in SOURCES.values() if (path := find(source.name)) is not None]
     with bar("reading datasets", as_json) as progress:
@@ -53,7 +55,7 @@ def check(as_json: AsJson = False) -> None:
             line: dict[str, Any] = {"name": source.name, "file": str(path), "good": True, "problem": None}
             try:
                 raw(source.name)
-                # The same arrays in other bytes are as good: another zip library has written them.
+                # Other zip libraries write the same arrays as other bytes, which is fine.
                 line["same_bytes"] = hashlib.sha256(path.read_bytes()).hexdigest() == source.sha256
             except DataError as error:
                 line |= {"good": False, "problem": str(error)}
@@ -82,13 +84,15 @@ def convert(
     ] = None,
     called: Annotated[
         str | None,
-        typer.Option("--name", help=f"What to call a set of {' or '.join(FORMATS)}. Default: as its format."),
+        typer.Option(
+            "--name", help=f"Name of a set in the format of {' or '.join(FORMATS)}. Default: the format's name."
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make the file of a dataset from its original public files, and verify it.
+    """Convert the original public files of a dataset, and verify the result.
 
-    Of a set in the format of LEAF or PFLlib, which you have made, there is no published digest: its own is shown.
+    A set in the format of LEAF or PFLlib has no published digest to compare with: the digest of the result is shown.
     """
     with waiting(f"reading and verifying {name}", as_json):
         path = convert_originals(name, paths, output, called)

@@ -28,15 +28,15 @@ from .models import held_out
 
 def demo(
     peers: Annotated[
-        bool, typer.Option("--peers", help="Instead: synthetic users who exchange models with similar peers.")
+        bool, typer.Option("--peers", help="Show synthetic users that exchange models with similar peers instead.")
     ] = False,
     agents: Annotated[int, typer.Option(help="With --peers: how many users.", min=2)] = 100,
     features: Annotated[int, typer.Option(help="With --peers: how many features.", min=2)] = 20,
     seed: Seed = 0,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Where figures go.")] = Path("coterie-demo"),
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the figures.")] = Path("coterie-demo"),
     as_json: AsJson = False,
 ) -> None:
-    """The tour: life expectancy in 142 countries, with a model of its own for each, learned together."""
+    """Tour of the library: life expectancy in 142 countries, with one model for each, learned together."""
     check_writable(output)
     if peers:
         _exchange_models(agents, features, seed, output, as_json)
@@ -44,7 +44,7 @@ def demo(
         _pool_countries(seed, output, as_json)
 
 
-#: What there is to see in a figure.
+#: Descriptions of the figures.
 SEEN = {
     "report.html": "all of it, in a browser: every country, who is alike, curves",
     "gains.png": "what each country gains",
@@ -54,7 +54,7 @@ SEEN = {
 
 
 def _pool_countries(seed: int, output: Path, as_json: bool) -> None:
-    """Real grouped data: countries alone, all as one, and together; on years held out, and for new countries."""
+    """Fit real grouped data: countries alone, as one, and together; test on held-out years and on new countries."""
     frame = gapminder()
     X, y, ids = frame.drop(columns=["lifeExp", "country"]), frame["lifeExp"], frame["country"]
     names = ids.unique()
@@ -101,7 +101,7 @@ def _pool_countries(seed: int, output: Path, as_json: bool) -> None:
 
 
 def _told(rows: list[dict[str, Any]], outliers: list[str], known: int, new: int, output: Path) -> Group:
-    """What came out, to be read in ten seconds, and what to look at next."""
+    """Return a summary of the results, and what to look at next."""
     heads = columns("models", right=(f"{known} countries", f"{new} new countries"), no_wrap=True)
     table = Table(*heads, title="Life expectancy: error on held-out rows, in years", title_justify="left")
     words = {"alone": "each country alone", "one model": "one model for all", "together": "a model for each, together"}
@@ -119,7 +119,7 @@ def _told(rows: list[dict[str, Any]], outliers: list[str], known: int, new: int,
         f"Countries that stand out: {', '.join(outliers[:5]) or 'none'}.",
     )
     following = Table.grid(padding=(0, 2))
-    following.add_column(no_wrap=True)  # to be copied
+    following.add_column(no_wrap=True)  # commands must be copied without line breaks
     following.add_column()
     for name, what in SEEN.items():
         following.add_row(f"  {escape(str(output / name))}", what)
@@ -131,7 +131,7 @@ def _told(rows: list[dict[str, Any]], outliers: list[str], known: int, new: int,
 
 
 def command_from_here() -> str:
-    """How to call coterie from here: by its name where the shell finds it, else by where it is."""
+    """Return the command for coterie: its name if the shell finds it, otherwise its path."""
     here = Path(sys.executable).with_name("coterie")
     if shutil.which("coterie") is not None or not here.exists():
         return "coterie"
@@ -139,7 +139,7 @@ def command_from_here() -> str:
 
 
 def _exchange_models(agents: int, features: int, seed: int, output: Path, as_json: bool) -> None:
-    """Synthetic users learn personal models alone, all as one, and together with similar peers."""
+    """Compare synthetic users' models: each alone, one model for all, and together with similar peers."""
     task = linear_classification(n=agents, p=features, seed=seed)
     if not as_json:
         least, most = task.train.sizes.min(), task.train.sizes.max()
@@ -174,7 +174,7 @@ def _exchange_models(agents: int, features: int, seed: int, output: Path, as_jso
         if name in runs:
             optimum = problems[name].value(problems[name].solve())
             row["suboptimality"] = (runs[name].value - optimum) / optimum
-            search = learned if name == found else None  # what it took to find them counts, too
+            search = learned if name == found else None  # the messages for finding peers count, too
             for unit in ("vectors", "bytes"):
                 row[unit] = getattr(runs[name], unit) + (getattr(search, unit) if search else 0)
         rows.append(row)

@@ -1,4 +1,4 @@
-"""``coterie group``: a group of peers as its admin sees it, and joining one."""
+"""``coterie group``: creating and administering a group of peers, and joining one."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ group = typer.Typer(no_args_is_help=True, help="A group of peers, as its admin s
 
 Folder = Annotated[Path, typer.Argument(help="The peer's folder.")]
 GroupFolder = Annotated[Path, typer.Argument(help="The group's folder, which is the admin's.")]
-admin = typer.Typer(no_args_is_help=True, help="A second admin, or one who takes over.")
+admin = typer.Typer(no_args_is_help=True, help="Adding a second admin, or handing over to another one.")
 group.add_typer(admin, name="admin")
 
 
 def brings_model(charter: Any) -> bool:
-    """Whether members of the group bring their model."""
+    """Return whether members of the group bring their own model."""
     return bool(charter.network) and charter.network.hidden is None
 
 
 def check_peer_folder(folder: Path) -> None:
-    """Refuse a folder that is no peer's."""
+    """Refuse a folder that holds no peer."""
     if not (folder / "identity.json").is_file():
         raise IdentityError(f"{folder} holds no peer: there is no identity.json in it")
 
 
 class _Create(TyperCommand):
-    """Stands for the command until it is used: its options are fields of a charter, which take libraries to know."""
+    """Placeholder of the command until it is used: its options are fields of a charter, whose libraries load slowly."""
 
     @cached_property
     def whole(self) -> Any:
@@ -47,20 +47,20 @@ class _Create(TyperCommand):
 
     @property
     def params(self) -> Any:
-        """The arguments and options of the command itself, for those who read them, such as the reference."""
+        """The arguments and options of the command itself, for tools that read them, such as the reference."""
         return self.whole.params
 
     @params.setter
     def params(self, given: Any) -> None:
-        """Those of the stand-in are nobody's."""
+        """Ignore the parameters of the placeholder."""
 
     def make_context(self, info_name: Any, args: Any, parent: Any = None, **extra: Any) -> Any:
-        """The context of the command itself."""
+        """Return the context of the command itself."""
         return self.whole.make_context(info_name, args, parent, **extra)
 
 
 def _with_options(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with the options of a charter between its folder and --json, in place of ``given``."""
+    """Return the command with the options of a charter between its folder and --json, in place of ``given``."""
     from ..peers.group.declare import FLAGS, options
 
     signature = inspect.signature(command, eval_str=True)
@@ -112,10 +112,10 @@ def _create(folder: GroupFolder, as_json: AsJson = False, **given: Any) -> None:
 @group.command("propose-scale")
 def propose_scale(
     folder: GroupFolder,
-    scales: Annotated[list[Path], typer.Argument(help="What members wrote with `coterie peer scale`.")],
+    scales: Annotated[list[Path], typer.Argument(help="Files that members wrote with `coterie peer scale`.")],
     as_json: AsJson = False,
 ) -> None:
-    """Agree on center and scale of the columns, for objectives over a graph: medians of what the members say."""
+    """Propose center and scale of the columns, for objectives over a graph: medians of the members' values."""
     from ..peers.group.amendments import amend
     from ..peers.group.scales import combined
 
@@ -129,16 +129,14 @@ def propose_scale(
 @group.command("invite")
 def invite_member(
     folder: GroupFolder,
-    request: Annotated[Path, typer.Argument(help="What `coterie peer init` wrote.")],
+    request: Annotated[Path, typer.Argument(help="The request that `coterie peer init` wrote.")],
     edge: Annotated[list[str] | None, typer.Option(help="A neighbour, NAME or NAME:WEIGHT; repeat it.")] = None,
-    relay: Annotated[bool, typer.Option("--relay", help="It only passes messages on.")] = False,
-    replace: Annotated[
-        bool, typer.Option("--replace", help="It takes the place of a member that lost its key.")
-    ] = False,
+    relay: Annotated[bool, typer.Option("--relay", help="The peer is a relay, which only passes messages on.")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="The peer replaces a member that lost its key.")] = False,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="The invitation's file.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Take a peer into the group: sign its certificate, and write its invitation, in which there is no secret."""
+    """Admit a peer to the group: sign its certificate, and write its invitation, which contains no secret."""
     from ..peers.group.groups import invite
 
     path = invite(folder, request, edges=edges_of(edge), relay=relay, replace=replace, to=output)
@@ -149,7 +147,7 @@ def invite_member(
 @group.command("join")
 def join_group(
     folder: Folder,
-    invitation: Annotated[Path, typer.Argument(help="What the admin sent.")],
+    invitation: Annotated[Path, typer.Argument(help="The invitation that the admin sent.")],
     run_id: Annotated[str | None, typer.Option("--run", help="The run's id, as you heard it from the admin.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -178,7 +176,7 @@ def join_group(
 
 
 def _column(charter: Any, feature: int) -> str:
-    """A feature, with the levels of a text."""
+    """Return the name of a feature, with its levels if it holds text."""
     name, columns = str(charter.features[feature]), charter.columns
     if columns is None or columns.kinds[feature] == "number":
         return name
@@ -195,7 +193,7 @@ def edge_members(
     weight: Annotated[float, typer.Option(help="0 for no edge.")] = 1.0,
     as_json: AsJson = False,
 ) -> None:
-    """Edge two members, in the next version of the list of members."""
+    """Connect two members by an edge, in the next version of the list of members."""
     from ..peers.group.groups import edge
 
     roster = edge(folder, one, other, weight)
@@ -207,11 +205,14 @@ def remove_member(
     folder: GroupFolder,
     name: Annotated[str, typer.Argument(help="A member or a relay.")],
     revoke: Annotated[
-        bool, typer.Option("--revoke", help="Its certificate, too: nobody lets it in, not even to be told.")
+        bool,
+        typer.Option(
+            "--revoke", help="Also revoke its certificate: no peer accepts its connections, not even to tell it."
+        ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Leave a member out of the next version of the list of members. When it comes back, it is told, and stops."""
+    """Remove a member from the next version of the list of members. When the member connects, it is told, and stops."""
     from ..peers.group.groups import remove
 
     roster = remove(folder, name, revoked=revoke)
@@ -223,11 +224,12 @@ def revoke_certificate(
     folder: GroupFolder,
     name: Annotated[str, typer.Argument(help="A member or a relay.")],
     serial: Annotated[
-        str | None, typer.Option(help="Of one certificate, in hex; for one that another admin has signed.")
+        str | None,
+        typer.Option(help="Serial number of one certificate, in hex, for a certificate that another admin has signed."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Revoke the certificates of a member that stays, because its TLS key is lost. It has to be invited again."""
+    """Revoke the certificates of a member whose TLS key is lost. The member stays, and must be invited again."""
     from ..peers.group.groups import revoke
 
     roster = revoke(folder, name, serial)
@@ -240,11 +242,12 @@ def revoke_certificate(
 def request_again(
     folder: Folder,
     new_tls_key: Annotated[
-        bool, typer.Option("--new-tls-key", help="In place of one that is lost, or was seen by others.")
+        bool,
+        typer.Option("--new-tls-key", help="Make a new TLS key, if the present one is lost or was seen by others."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write a new request of a peer that has an identity: to be invited again."""
+    """Write a new request for a peer that has an identity, so that it can be invited again."""
     from ..peers.group.groups import request
 
     path = request(folder, new_tls_key=new_tls_key)
@@ -258,7 +261,7 @@ def update_group(
     roster: Annotated[Path, typer.Argument(help="The file roster of a peer, or of another admin.")],
     as_json: AsJson = False,
 ) -> None:
-    """Go on from the list that members hold: after a backup was put back, or when another admin has signed."""
+    """Take over the list that members hold, after restoring a backup, or when another admin has signed a newer one."""
     from ..peers.group.groups import update
 
     new, healed, lost = update(folder, roster)
@@ -280,11 +283,15 @@ def _bring(folder: Path, roster: Any) -> str:
 @group.command("renew")
 def renew_certificates(
     folder: GroupFolder,
-    within: Annotated[float, typer.Option(help="Those that expire within so many days.", min=0)] = 60.0,
-    days: Annotated[int | None, typer.Option(help="Days that the new ones are good for.", min=1)] = None,
+    within: Annotated[
+        float, typer.Option(help="Renew certificates that expire within this number of days.", min=0)
+    ] = 60.0,
+    days: Annotated[
+        int | None, typer.Option(help="Number of days for which the new certificates are valid.", min=1)
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make new certificates for members and relays whose certificates expire soon; they spread by themselves."""
+    """Renew the certificates of members and relays that expire soon; peers pass the new ones on."""
     from ..peers.group.renewal import renew
 
     done = renew(folder, within, **_given(days=days))
@@ -323,7 +330,7 @@ def amend_charter(
 
 
 def _propose(folder: Path) -> str:
-    """What is to be done with an amended charter."""
+    """Return the next steps after amending a charter."""
     return (
         f"Bring it to any one peer: coterie peer update FOLDER {folder / 'announcements'}\n"
         "Each member that wants it runs: coterie peer accept FOLDER"
@@ -338,7 +345,7 @@ def show_group(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Members, edges and public numbers of a group; of a peer's folder, too. Says whether two lists go together."""
+    """Show members, edges and public numbers of a group or a peer's folder, and whether two lists are compatible."""
     from .._files import read_bounded
     from ..peers.group.charter import read_charter
     from ..peers.group.roster import compared, described, lists_in, read_fork, read_roster, signers, told
@@ -379,7 +386,9 @@ def init_admin(
     folder: Annotated[Path, typer.Argument(help="A new folder, which is to be this admin's.")],
     as_json: AsJson = False,
 ) -> None:
-    """On the machine of the second admin: keys, which never leave this folder, and a request for the first one."""
+    """Create keys, which never leave this folder, for a second admin on this machine, and a request for the first
+    admin.
+    """
     from ..peers.group.admins import ask_as_admin
 
     path = ask_as_admin(folder)
@@ -391,11 +400,11 @@ def init_admin(
 @admin.command("add")
 def add_admin(
     folder: GroupFolder,
-    request: Annotated[Path, typer.Argument(help="What `coterie group admin init` wrote.")],
+    request: Annotated[Path, typer.Argument(help="The request that `coterie group admin init` wrote.")],
     output: Annotated[Path | None, typer.Option("--output", "-o", help="The file for the second admin.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Let a second admin sign lists of members and certificates, too."""
+    """Allow a second admin to sign lists of members and certificates."""
     from ..peers.group.admins import appoint
 
     _show_delegation(folder, appoint(folder, request, to=output), as_json)
@@ -408,7 +417,7 @@ def hand_over_group(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="The file for the new admin.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Let another admin sign in place of this one, whose key signs nothing from then on."""
+    """Hand over to another admin; the key of this admin is no longer accepted."""
     from ..peers.group.admins import appoint, hand_over
 
     if Path(key).is_file():
@@ -428,11 +437,11 @@ def _show_delegation(folder: Path, path: Path, as_json: bool) -> None:
 @admin.command("accept")
 def accept_administration(
     folder: Annotated[Path, typer.Argument(help="The folder that `coterie group admin init` made.")],
-    delegation: Annotated[Path, typer.Argument(help="What the first admin sent.")],
+    delegation: Annotated[Path, typer.Argument(help="The delegation that the first admin sent.")],
     run_id: Annotated[str | None, typer.Option("--run", help="The run's id, as you heard it from the admin.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Become an admin: the folder is a group's from then on, for all commands of an admin."""
+    """Become an admin: the folder becomes a group's folder, for all commands of an admin."""
     from ..peers.group.admins import take_office
 
     roster = take_office(folder, delegation, run_id)
@@ -441,16 +450,16 @@ def accept_administration(
     show({"run": roster.run, "version": roster.version}, text, as_json)
 
 
-# -- small parts ------------------------------------------------------------------------------------------------------
+# -- helpers ----------------------------------------------------------------------------------------------------------
 
 
 def _given(**options: Any) -> dict[str, Any]:
-    """Those options that were given: the others have their defaults where they belong."""
+    """Return the options that were given; other options have their defaults in the called function."""
     return {name: value for name, value in options.items() if value is not None}
 
 
 def edges_of(given: list[str] | None) -> dict[str, float]:
-    """Weights by name, of what was given as NAME or NAME:WEIGHT."""
+    """Return weights by name from options NAME or NAME:WEIGHT."""
     edges = {}
     for one in given or ():
         name, _, weight = one.partition(":")

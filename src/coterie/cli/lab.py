@@ -22,12 +22,12 @@ from .peers import app
 if TYPE_CHECKING:
     from ..peers.lab import Lab
 
-#: More peers than this are too many for one machine.
+#: Maximum number of peers in a lab on one machine.
 MAX_PEERS = 500
-#: Wakes in a second that a processor can do, with ten edges or so.
-WAKES = 50.0
-#: Seconds between two lines where there is no terminal.
-LINE = 10.0
+#: Wakes per second that a processor can do, with about ten edges for each peer.
+WAKES_PER_SECOND = 50.0
+#: Seconds between two lines of progress without a terminal.
+SECONDS_PER_LINE = 10.0
 ACTIONS = ("kill", "start", "pause", "resume", "partition", "heal", "status", "stop")
 
 
@@ -37,23 +37,24 @@ def lab_command(
         str | None, typer.Argument(metavar="N|ACTION", help=f"A number of peers to start; or {', '.join(ACTIONS)}.")
     ] = None,
     who: Annotated[
-        list[str] | None, typer.Argument(help="For kill, start, pause, resume, partition: which, such as 3 or 0-4.")
+        list[str] | None,
+        typer.Argument(help="For kill, start, pause, resume, partition: numbers of peers, such as 3 or 0-4."),
     ] = None,
-    folder: Annotated[Path, typer.Option(help="Of the lab; kept when it ends, replaced by the next.")] = Path(
-        "coterie-lab"
-    ),
+    folder: Annotated[
+        Path, typer.Option(help="Folder of the lab; kept at its end, and replaced by the next lab.")
+    ] = Path("coterie-lab"),
     data: Annotated[
-        Path | None, typer.Option(help="A table, one peer for each of its agents. Without: synthetic rows.")
+        Path | None, typer.Option(help="A table, with one peer for each of its agents. Default: synthetic rows.")
     ] = None,
-    agent: Annotated[str | None, typer.Option(help="With --data: the column that says whose row it is.")] = None,
+    agent: Annotated[str | None, typer.Option(help="With --data: the column of agents.")] = None,
     target: Annotated[str | None, typer.Option(help="With --data: the column to predict.")] = None,
     edges: Annotated[
         Path | None, typer.Option(help="With --data: a table of edges with columns agent, peer, weight.")
     ] = None,
-    neighbours: Annotated[int, typer.Option(help="Nearest peers that a peer is tied to.", min=1)] = 10,
+    neighbours: Annotated[int, typer.Option(help="Number of nearest peers that each peer has edges to.", min=1)] = 10,
     method: Annotated[str, typer.Option(help="cd, propagation, admm, djam or boosting.")] = "cd",
     coupling: Annotated[
-        float | None, typer.Option(help="The more, the more alike are the models of neighbours. Default: mu = 3.")
+        float | None, typer.Option(help="Larger values make neighbours' models more alike. Default: mu = 3.")
     ] = None,
     learn: Annotated[bool, typer.Option("--learn", help="The peers learn who collaborates with whom.")] = False,
     epsilon: Annotated[float | None, typer.Option(help="Privacy: the budget of each peer.")] = None,
@@ -61,18 +62,18 @@ def lab_command(
         float | None,
         typer.Option(help="Wakes of a peer in a second. Default: 5, or what the processors can do for so many peers."),
     ] = None,
-    seconds: Annotated[float, typer.Option(help="Stop after so many, from when all are up.", min=0)] = 60.0,
+    seconds: Annotated[float, typer.Option(help="Stop this long after all peers have started.", min=0)] = 60.0,
     tolerance: Annotated[
-        float, typer.Option(help="Stop when the objective is so near the optimum, relative.", min=0)
+        float, typer.Option(help="Stop when the relative distance to the optimum is at most this.", min=0)
     ] = 1e-6,
-    features: Annotated[int, typer.Option(help="Of synthetic rows.", min=2, max=10_000)] = 20,
+    features: Annotated[int, typer.Option(help="Number of features of synthetic rows.", min=2, max=10_000)] = 20,
     faults: Annotated[
-        bool, typer.Option("--faults", help="For half of the time, now and then kill, pause and cut off peers.")
+        bool, typer.Option("--faults", help="Kill, pause and cut off peers at random for half of the time.")
     ] = False,
-    seed: Annotated[int, typer.Option(help="Of synthetic rows and of faults.", min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of synthetic rows and of faults.", min=0)] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Run N real peers on this machine, and compare them with the exact optimum; or do something to them.
+    """Run N real peers on this machine and compare them with the exact optimum; or control a running lab.
 
     From another terminal, while it runs: coterie lab kill 3 (kill -9), start 3, pause 3, resume 3, partition 0-4 (those
     against the rest), heal, status, stop.
@@ -88,7 +89,7 @@ def lab_command(
     if data is None and (agent is not None or target is not None or edges is not None):
         raise ParameterError("--agent, --target and --edges go with --data")
     if data is not None and (agent is None or target is None):
-        raise ParameterError("--data needs --agent and --target, the columns that say whose row it is, and what")
+        raise ParameterError("--data needs --agent and --target: the columns of each row's agent and label")
     from ..core.methods import METHODS
     from ..peers.lab import Lab, charter_fields, from_table, synthetic
     from ..peers.lab.processes import check_folder
@@ -105,7 +106,7 @@ def lab_command(
             task = from_table(data, agent or "", target or "", n, edges, neighbours)
         else:
             task = synthetic(n or 0, features, seed, neighbours)
-        rate = min(RATE, WAKES * (os.cpu_count() or 1) / len(task.frames)) if rate is None else rate
+        rate = min(RATE, WAKES_PER_SECOND * (os.cpu_count() or 1) / len(task.frames)) if rate is None else rate
         classes = task.fields["labels"] is not None
         fields = charter_fields(method, classes=classes, coupling=coupling, rate=rate, learn=learn, epsilon=epsilon)
         report = _run(Lab(folder, task, **fields), seconds, tolerance, seed if faults else None, stop, as_json)
@@ -115,7 +116,7 @@ def lab_command(
 def _run(
     lab: Lab, seconds: float, tolerance: float, faults: int | None, stop: threading.Event, quiet: bool
 ) -> dict[str, Any]:
-    """From nothing to the last report."""
+    """Start the lab, watch it, and return the last report."""
     from ..peers.lab import Faults, watch
 
     began = time.monotonic()
@@ -149,7 +150,7 @@ def _count(action: str | None, data: Path | None) -> int | None:
 
 
 def _act(action: str, who: Sequence[str], folder: Path, as_json: bool) -> None:
-    """One of the actions, on a lab that another process runs."""
+    """Apply one of the actions to a lab that another process runs."""
     from ..peers.lab import processes
     from ..peers.node.process import running
 
@@ -191,9 +192,9 @@ def _act(action: str, who: Sequence[str], folder: Path, as_json: bool) -> None:
 
 
 def _numbers(action: str, who: Sequence[str], n: int) -> list[int]:
-    """Peers from what was typed: 3, p3, 0-4, 1,5-7."""
+    """Parse numbers of peers: 3, p3, 0-4, 1,5-7."""
     if not who:
-        raise ParameterError(f"{action} whom? Give numbers of peers, such as 3 or 0-4")
+        raise ParameterError(f"{action} needs numbers of peers, such as 3 or 0-4")
     found: set[int] = set()
     for part in (part for text in who for part in text.split(",")):
         first, dash, last = part.partition("-")
@@ -212,7 +213,7 @@ def _numbers(action: str, who: Sequence[str], n: int) -> list[int]:
 
 
 def table_of(report: dict[str, Any], limit: float | None = None) -> Table:
-    """What was seen, to be shown; while it goes on, with the time that it may take."""
+    """Return a report as a table, with the time limit while the lab runs."""
     peers = report["peers"]
     private = "epsilon" in report
     states = [row["state"] for row in peers]
@@ -249,7 +250,7 @@ def table_of(report: dict[str, Any], limit: float | None = None) -> Table:
 
 @contextlib.contextmanager
 def _shown(quiet: bool, limit: float) -> Iterator[Callable[[dict[str, Any]], None]]:
-    """Show reports on standard error: a table that changes, or a line now and then where there is no terminal."""
+    """Show reports on standard error: as a live table, or as occasional lines without a terminal."""
     if quiet:
         yield lambda report: None
     elif talk.is_terminal:
@@ -258,10 +259,10 @@ def _shown(quiet: bool, limit: float) -> Iterator[Callable[[dict[str, Any]], Non
         with Live(console=talk, auto_refresh=False, transient=True) as live:
             yield lambda report: live.update(table_of(report, limit), refresh=True)
     else:
-        last = [-LINE]
+        last = [-SECONDS_PER_LINE]
 
         def line(report: dict[str, Any]) -> None:
-            if report["seconds"] >= last[0] + LINE:
+            if report["seconds"] >= last[0] + SECONDS_PER_LINE:
                 last[0] = report["seconds"]
                 talk.print(str(table_of(report, limit).title), soft_wrap=True)
 

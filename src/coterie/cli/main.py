@@ -1,4 +1,4 @@
-"""The command line: what ``coterie`` can do. What a command needs is loaded when it is used, so help comes at once.
+"""The command line ``coterie``. The modules of a command are imported when it is used, so that help is fast.
 
 Exit codes: :data:`coterie.cli.console.EXIT_CODES`.
 """
@@ -17,37 +17,41 @@ from . import console
 
 
 class Later(NamedTuple):
-    """A command that is loaded when it is used: where it is, and what help says of it."""
+    """A command that is imported when it is used: its place and its help."""
 
     module: str
     name: str  # of a function, or of a typer.Typer
     help: str
 
 
-#: Every command. Its help here is the first line of its own (a test compares them).
+#: All commands. The help here must equal the first line of the command's own help (a test compares them).
 COMMANDS = {
     "demo": Later(
         "demo",
         "demo",
-        "The tour: life expectancy in 142 countries, with a model of its own for each, learned together.",
+        "Tour of the library: life expectancy in 142 countries, with one model for each, learned together.",
     ),
-    "fit": Later("models", "fit", "Learn one model for each agent of a table, and keep them."),
+    "fit": Later("models", "fit", "Learn one model for each agent of a table, and save the models."),
     "predict": Later(
-        "models", "predict", "Add a column of predictions to a table, each by the model of the row's own agent."
+        "models", "predict", "Add a column of predictions to a table, each by the model of the row's agent."
     ),
     "inspect": Later(
         "models",
         "inspect",
-        "What a model found: who gains, which features differ, who is an outlier, what was chosen and why.",
+        "Report on a model: gains of the agents, features that differ, outliers, and the choices of the fit.",
     ),
     "audit": Later(
-        "audit", "audit", "Attack a private method's messages, and see whether they tell more than they may."
+        "audit",
+        "audit",
+        "Attack a private method's messages, and test whether they reveal more than the claimed budget allows.",
     ),
-    "data": Later("data", "app", "Real datasets: what there is, whether it is whole, and how to get it."),
+    "data": Later("data", "app", "Real datasets: list them, check their files, and convert their originals."),
     "group": Later("peers", "group", "A group of peers, as its admin sees it; and joining one."),
     "peer": Later("peers", "peer", "One real agent on this machine."),
     "relay": Later(
-        "peers", "run_relay", "Pass messages on between peers that cannot reach each other. It cannot read them."
+        "peers",
+        "run_relay",
+        "Pass messages on between peers that cannot reach each other. The relay cannot read the messages.",
     ),
     "watch": Later(
         "watch",
@@ -57,34 +61,34 @@ COMMANDS = {
     "lab": Later(
         "lab",
         "lab_command",
-        "Run N real peers on this machine, and compare them with the exact optimum; or do something to them.",
+        "Run N real peers on this machine and compare them with the exact optimum; or control a running lab.",
     ),
 }
 
 
 class _Stub(TyperCommand):
-    """Stands for a command until it is used."""
+    """Placeholder of a command until it is used."""
 
     def make_context(self, info_name: Any, args: Any, parent: Any = None, **extra: Any) -> Any:
-        """The context of the command itself."""
+        """Return the context of the command itself."""
         return loaded(str(self.name)).make_context(info_name, args, parent, **extra)
 
 
 class _Commands(TyperGroup):
-    """All commands, none of them loaded."""
+    """Group of all commands, none of them imported."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Their names, in the order of help."""
+        """Return the names of the commands, in the order of help."""
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """What stands for one."""
+        """Return the placeholder of a command."""
         later = COMMANDS.get(cmd_name)
         return None if later is None else _Stub(cmd_name, help=later.help)
 
 
 def loaded(name: str) -> Any:
-    """A command itself."""
+    """Import a command."""
     later = COMMANDS[name]
     found = getattr(importlib.import_module(f"{__package__}.{later.module}"), later.name)
     if not isinstance(found, typer.Typer):
@@ -106,7 +110,7 @@ app = typer.Typer(
 )
 
 
-#: What ``coterie`` alone prints.
+#: Output of ``coterie`` without arguments.
 FIRST = f"""\
 coterie {__version__}: a model for everyone, learned together.
 
@@ -121,7 +125,7 @@ All commands: coterie --help"""
 
 
 def main() -> None:
-    """Run the command line; turn refusals into one line and an exit code."""
+    """Run the command line; report an error in one line, with its exit code."""
     console.run(app)
 
 

@@ -1,4 +1,4 @@
-"""``coterie fit``, ``predict`` and ``inspect``: models of a table, from the table to the report."""
+"""``coterie fit``, ``predict`` and ``inspect``: models of a table, their predictions, and their report."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ from .console import AsJson, Seed, bar, check_writable, show, talk, waiting, war
 
 
 class Task(StrEnum):
-    """What the target is."""
+    """Kind of the target."""
 
     auto = "auto"
     classification = "classification"
     regression = "regression"
 
 
-#: Methods of a front-door estimator beside pooling.
+#: Methods of the main estimators other than pooling.
 OVER_GRAPH = [*(name for name, rule in METHODS.items() if rule.minimises and not rule.on_balls), *BASELINES]
-#: Which estimator a task needs, without boosting and with it.
+#: The estimator for a task, without boosting and with it.
 ESTIMATORS: dict[tuple[Task, bool], Any] = {
     (Task.classification, False): CollaborativeClassifier,
     (Task.classification, True): BoostedClassifier,
@@ -55,7 +55,7 @@ ESTIMATORS: dict[tuple[Task, bool], Any] = {
 }
 
 
-#: What the estimators of a task can be told, and what they do otherwise.
+#: Parameters of the estimators with their defaults, without boosting and with it.
 SETTINGS: dict[str, Any] = {
     "": signatures.signature(CollaborativeRegressor.__init__).parameters,
     "with boosting ": signatures.signature(BoostedRegressor.__init__).parameters,
@@ -63,7 +63,7 @@ SETTINGS: dict[str, Any] = {
 
 
 def _option(text: str, parameter: str, *names: str, **more: Any) -> Any:
-    """An option that is left to the estimators if it is not given: they say what its default is."""
+    """Return an option that the estimators have a default for."""
     found = {way: known[parameter].default for way, known in SETTINGS.items() if parameter in known}
     if len(set(found.values())) == 1:
         found = {"": next(iter(found.values()))}
@@ -76,7 +76,7 @@ def fit(
     data: Annotated[
         str, typer.Argument(help="A csv or parquet file, one row for each example; or a directory or glob of them.")
     ],
-    agent: Annotated[str, typer.Option(help="The column, or hive partition, that says whose row it is.")],
+    agent: Annotated[str, typer.Option(help="The column, or hive partition, of the agents.")],
     target: Annotated[str, typer.Option(help="The column to predict.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Directory of the model.")],
     task: Annotated[
@@ -89,8 +89,8 @@ def fit(
             "boosting: decision stumps."
         ),
     ] = "pooling",
-    design: Annotated[str | None, _option("Of pooling: auto, linear, or additive (curves).", "design")] = None,
-    deviations: Annotated[str | None, _option("Of pooling: auto, full, diagonal or scalar.", "deviations")] = None,
+    design: Annotated[str | None, _option("For pooling: auto, linear, or additive (curves).", "design")] = None,
+    deviations: Annotated[str | None, _option("For pooling: auto, full, diagonal or scalar.", "deviations")] = None,
     missing: Annotated[
         str | None, _option("fill: gaps become the mean and an indicator; error: refuse.", "missing")
     ] = None,
@@ -105,16 +105,16 @@ def fit(
     loss: Annotated[
         str | None,
         typer.Option(
-            help="Of pooling: logistic; squared, student, poisson or auto. Over a graph: logistic or smooth-hinge; "
+            help="For pooling: logistic; squared, student, poisson or auto. Over a graph: logistic or smooth-hinge; "
             "squared or huber."
         ),
     ] = None,
     coupling: Annotated[
-        float | None, _option("Over a graph: agreement with neighbours, more is more.", "coupling")
+        float | None, _option("Over a graph: strength of agreement with neighbours.", "coupling")
     ] = None,
-    lam: Annotated[float | None, _option("For a learned graph: the larger, the more edges.", "lam")] = None,
-    beta: Annotated[float | None, _option("For boosting: how closely to fit.", "beta")] = None,
-    base: Annotated[int | None, _option("For boosting: how many decision stumps.", "base", "--stumps", min=1)] = None,
+    lam: Annotated[float | None, _option("For a learned graph: larger values give more edges.", "lam")] = None,
+    beta: Annotated[float | None, _option("For boosting: larger values fit the data more closely.", "beta")] = None,
+    base: Annotated[int | None, _option("For boosting: number of decision stumps.", "base", "--stumps", min=1)] = None,
     tune: Annotated[
         bool, typer.Option(help="Choose coupling, lam and beta by cross-validation inside each agent's rows.")
     ] = False,
@@ -122,20 +122,22 @@ def fit(
     holdout: Annotated[
         float, typer.Option(help="Share of each agent's rows kept to measure the gain.", min=0, max=0.9)
     ] = 0.0,
-    max_iter: Annotated[int | None, _option("Over a graph: wakes of each agent at most.", "max_iter", min=1)] = None,
+    max_iter: Annotated[
+        int | None, _option("Over a graph: maximum number of wakes of each agent.", "max_iter", min=1)
+    ] = None,
     n_jobs: Annotated[
         int | None,
-        typer.Option("--jobs", help="Threads that work; no result depends on it. Default: one for each core.", min=1),
+        typer.Option("--jobs", help="Number of threads, which changes no result. Default: one for each core.", min=1),
     ] = None,
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Learn one model for each agent of a table, and keep them."""
+    """Learn one model for each agent of a table, and save the models."""
     if agent == target:
         raise ParameterError(f"--agent and --target are both {agent!r}: they must be two columns")
     check_writable(output)
     frame = _read(data, agent, target)
-    features, [ids, y] = split_frame(frame, agent, target)  # both are looked for among all columns
+    features, [ids, y] = split_frame(frame, agent, target)  # both must be among the columns
     kind = _task_of(y, target, as_json) if task == Task.auto else task
     if kind == Task.regression and not pd.api.types.is_numeric_dtype(y):
         raise DataError(f"column {target!r} holds text: it cannot be the target of a regression")
@@ -155,7 +157,7 @@ def fit(
             rows = {"X": features, "y": y, "agents": ids}
             found = _tried(estimator, settings, rows, tune, held_out(ids, holdout, seed), seed, as_json)
         with bar("learning one model for each agent", as_json, known=False) as progress:
-            # By their names, which the model keeps.
+            # Columns are passed by name, since the model stores the names.
             model = estimator(**settings).fit(frame, target, agents=agent, progress=progress)
     with writing("the model", output):
         save(model, output)
@@ -164,7 +166,7 @@ def fit(
 
 
 def _read(data: str, agent: str, target: str) -> pd.DataFrame:
-    """A file, or all files of a directory, a glob or a URL, as one table."""
+    """Read a file, or all files of a directory, a glob or a URL, as one table."""
     if Path(data).is_file() or not (Path(data).is_dir() or has_wildcard(data) or is_url(data)):
         return read_table(data, ids=[agent])
     X, y, _, _ = collected(data, target, agent)
@@ -172,7 +174,7 @@ def _read(data: str, agent: str, target: str) -> pd.DataFrame:
 
 
 def _settings(estimator: Any, ctx: typer.Context) -> dict[str, Any]:
-    """The options that were given, by the names of the estimator's parameters; others are as it has them."""
+    """Return the given options by the names of the estimator's parameters; other parameters keep their defaults."""
     asked = {}
     for option in ctx.command.params:
         name, value = str(option.name), ctx.params[str(option.name)]
@@ -186,7 +188,7 @@ def _settings(estimator: Any, ctx: typer.Context) -> dict[str, Any]:
 def _tried(
     estimator: Any, settings: dict[str, Any], rows: dict[str, Any], tune: bool, test: np.ndarray, seed: int, quiet: bool
 ) -> dict[str, Any]:
-    """What is tried on a part of the rows: settings by cross-validation, which are changed here, and the gain."""
+    """Tune settings, which are changed in place, by cross-validation, and measure the gain on held-out rows."""
     everyone, found = agent_codes(rows["agents"])[1], {}
     train, unseen = ({name: part[some] for name, part in rows.items()} for some in (~test, test))
     if tune:
@@ -210,7 +212,7 @@ def _show_fit(result: dict[str, Any], output: Path, as_json: bool) -> None:
 
 
 def _told(model: Any) -> dict[str, Any]:
-    """What a fit has to say of itself."""
+    """Return facts about a fitted model."""
     told: dict[str, Any] = {} if model.graph_ is None else {"edges": model.graph_.n_edges}
     if model._models.runs:
         run, n = model._models.runs[0], len(model.agents_)
@@ -223,7 +225,7 @@ def _told(model: Any) -> dict[str, Any]:
 
 
 def _task_of(y: Any, target: str, quiet: bool) -> Task:
-    """Classification for text, booleans and at most 20 whole numbers; regression for other numbers."""
+    """Return classification for text, booleans and at most 20 whole numbers, and regression for other numbers."""
     kind = Task.classification
     if pd.api.types.is_numeric_dtype(y) and not pd.api.types.is_bool_dtype(y):
         values = y.dropna().unique()
@@ -236,7 +238,7 @@ def _task_of(y: Any, target: str, quiet: bool) -> Task:
 
 
 def held_out(ids: Any, share: float, seed: int) -> np.ndarray:
-    """Which rows are kept to measure the gain. An agent keeps at least one row to learn from."""
+    """Return a mask of rows that are held out to measure the gain. Every agent keeps at least one row to learn from."""
     owner = agent_codes(ids)[0]
     place = places(owner, np.random.default_rng(seed).permutation(len(ids)))
     test = np.asarray(place < np.floor(share * np.bincount(owner)[owner]))
@@ -248,7 +250,7 @@ def held_out(ids: Any, share: float, seed: int) -> np.ndarray:
 def _measure_gain(
     estimator: Any, settings: dict[str, Any], train: dict[str, Any], unseen: dict[str, Any], quiet: bool
 ) -> dict[str, float]:
-    """Scores on held-out rows: alone, with one model for all, and together."""
+    """Return scores on held-out rows: alone, with one model for all, and together."""
     pools = settings["method"] == "pooling"
     if pools:
         with bar("measuring the gain", quiet, known=False) as progress:
@@ -256,7 +258,7 @@ def _measure_gain(
         scores = {name: found["score"] for name, found in compared(model, *unseen.values()).items()}
     else:
         scores = {}
-        # Nobody talks to anybody, and nothing else was asked for.
+        # Agents alone need no graph; the loss and the design of the together model do not apply.
         others = {key: value for key, value in settings.items() if key not in ("design", "loss")}
         others["graph"] = graphs.empty(len(settings["members"]))
         ways = {"alone": others | {"method": "local"}, "one model": others | {"method": "global"}, "together": settings}
@@ -289,16 +291,16 @@ def predict(
     agent: Annotated[str | None, typer.Option(help="The column of agents. Default: as in fit.")] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="A csv file. Default: standard output.")] = None,
     interval: Annotated[
-        float | None, typer.Option(help="Also columns low and high that hold this share of new labels, such as 0.9.")
+        float | None, typer.Option(help="Add columns low and high of intervals with this probability, such as 0.9.")
     ] = None,
     probabilities: Annotated[
-        bool, typer.Option("--probabilities", help="Of classes: also a column for each, such as 'probability of yes'.")
+        bool, typer.Option("--probabilities", help="For classes: add a column for each, such as 'probability of yes'.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Add a column of predictions to a table, each by the model of the row's own agent.
+    """Add a column of predictions to a table, each by the model of the row's agent.
 
-    An agent that was never met is predicted by what the others have in common.
+    An agent that was not in the training rows is predicted by the model that the other agents have in common.
     """
     if output is not None:
         check_writable(output.parent)
@@ -306,26 +308,26 @@ def predict(
             raise DataError(f"cannot write predictions to {output}: it is a folder")
     fitted = load(model)
     if interval is not None and not hasattr(fitted, "predict_interval"):
-        raise ParameterError("--interval: only models of numbers have intervals")
+        raise ParameterError("--interval: only regression models have intervals")
     if probabilities and fitted._kind != "classifier":
-        raise ParameterError("--probabilities: only models of classes have probabilities")
+        raise ParameterError("--probabilities: only classifiers have probabilities")
     frame, rows, ids, _ = _rows_for(fitted, data, agent)
     names = ["prediction", *(() if interval is None else ("low", "high"))]
     names += [f"probability of {name}" for name in fitted.classes_.tolist()] if probabilities else []
     taken = [name for name in names if name in frame.columns]
     if taken and (output is not None or not as_json):
         raise DataError(
-            f"{data} has a column {taken[0]!r}, as predictions would have: rename it, or ask for predictions alone by "
-            "--json without --output"
+            f"{data} has a column {taken[0]!r}, the name of a column of predictions: rename it, or get the predictions "
+            "alone by --json without --output"
         )
     known = set(fitted.agents_)
     strangers = [agent for agent in ids.unique().tolist() if agent not in known]
     with warnings_said():
-        warnings.filterwarnings("ignore", message="none of these agents was met")  # said below
+        warnings.filterwarnings("ignore", message="none of these agents was in the training rows")  # printed below
         predictions = fitted.predict(rows, agents=ids)
     more: dict[str, Any] = {}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # they were said above
+        warnings.simplefilter("ignore", UserWarning)  # printed above
         if interval is not None:
             more["low"], more["high"] = fitted.predict_interval(rows, agents=ids, coverage=interval).T
         if probabilities:
@@ -340,7 +342,7 @@ def predict(
         return
     if strangers:
         shown = ", ".join(map(repr, strangers[:3])) + ("..." if len(strangers) > 3 else "")
-        talk.print(f"{len(strangers)} agent(s) never met ({shown}): predicted by what the others have in common")
+        talk.print(f"{len(strangers)} new agent(s) ({shown}): predicted by the model that all agents have in common")
     if output is None:
         table.to_csv(sys.stdout, index=False)
     else:
@@ -350,7 +352,7 @@ def predict(
 def _rows_for(
     fitted: Any, data: Path, agent: str | None, target: str | None = None
 ) -> tuple[pd.DataFrame, pd.DataFrame, pd.Series, Any]:
-    """A table, its columns that a model was fitted with, whose rows they are, and their labels if there is a target."""
+    """Return a table, its columns that a model was fitted with, the agents of its rows, and the labels if requested."""
     column = agent or fitted._agent_column
     if column is None:
         raise ParameterError("the model does not know its column of agents: name it with --agent")
@@ -373,7 +375,7 @@ def inspect(
     ] = None,
     target: Annotated[str | None, typer.Option(help="The column of labels in it. Default: as in fit.")] = None,
     agent: Annotated[str | None, typer.Option(help="The column of agents in it. Default: as in fit.")] = None,
-    folds: Annotated[int, typer.Option(help="Parts of each agent's rows, to measure gains.", min=2)] = 5,
+    folds: Annotated[int, typer.Option(help="Number of parts of each agent's rows, to measure gains.", min=2)] = 5,
     seed: Seed = 0,
     figures: Annotated[Path | None, typer.Option(help="Draw figures, too, and write them to this folder.")] = None,
     html: Annotated[
@@ -381,7 +383,7 @@ def inspect(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """What a model found: who gains, which features differ, who is an outlier, what was chosen and why."""
+    """Report on a model: gains of the agents, features that differ, outliers, and the choices of the fit."""
     if data is None and target is not None:
         raise ParameterError("--target is a column of a table: name the table with --data")
     if figures is not None:
@@ -412,7 +414,7 @@ def inspect(
 
 
 def _figures(model: Any, report: Any) -> dict[str, Any]:
-    """What can be drawn of a model: gains, how coefficients shrink, and the column that differs most."""
+    """Return the figures of a model: gains, shrinkage of coefficients, and the column that differs most."""
     found = {} if report.gains is None else {"gains.png": plots.gains(report)}
     if report.features is None or report.outliers is None:
         return found

@@ -1,4 +1,4 @@
-"""Commands for whoever looks after a peer: ``check``, ``mute``, ``audit``, ``install``."""
+"""Commands for operating a peer: ``check``, ``mute``, ``audit``, ``install``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .groups import Folder
 
 
 def check_peer(folder: Folder, as_json: AsJson = False) -> None:
-    """Whether a peer is well, for monitoring: one line, and 0 ok, 1 warning, 2 critical, 3 cannot tell."""
+    """Print the health of a peer in one line, for monitoring, with exit code 0 ok, 1 warning, 2 critical, 3 unknown."""
     from ..peers.node.checks import LEVELS, checked, worst
 
     if not (folder / "identity.json").is_file():
@@ -45,11 +45,11 @@ def _say_health(level: str, name: str, text: str, found: list[dict[str, str]], a
 def mute_peer(
     folder: Folder,
     name: Annotated[str | None, typer.Argument(help="The neighbour.")] = None,
-    undo: Annotated[bool, typer.Option("--undo", help="Listen to it again.")] = False,
-    listed: Annotated[bool, typer.Option("--list", help="Only say who is muted.")] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="Take messages from the neighbour again.")] = False,
+    listed: Annotated[bool, typer.Option("--list", help="Only list the muted neighbours.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Forget what a neighbour sent, and take nothing more from it. A peer that runs notices within a second."""
+    """Delete the messages of a neighbour, and accept no more of them. A running peer applies this within a second."""
     from ..peers.group.groups import membership
     from ..peers.node.audit_log import FILE, AuditLog
     from ..peers.node.process import running
@@ -60,20 +60,20 @@ def mute_peer(
         show({"muted": muted}, f"muted: {', '.join(muted) or 'nobody'}", as_json)
         return
     if name is None:
-        raise ParameterError("mute whom? Give a neighbour's name, or --list")
+        raise ParameterError("mute needs a neighbour's name, or --list")
     joined = membership(folder)
     muted = change_muted(folder, joined.roster, joined.identity.name, name, undo)
-    if running(folder) is None:  # else the peer itself writes it down, when it has done it
+    if running(folder) is None:  # a running peer writes the event itself when it has muted the neighbour
         AuditLog(folder / FILE)("heard again" if undo else "muted", name=name)
     show({"muted": muted}, f"muted: {', '.join(muted) or 'nobody'}", as_json)
 
 
 def audit_peer(
     folder: Folder,
-    last: Annotated[int | None, typer.Option(help="Show only so many events, the last ones.", min=1)] = None,
+    last: Annotated[int | None, typer.Option(help="Show only this number of events, the last ones.", min=1)] = None,
     as_json: AsJson = False,
 ) -> None:
-    """What has happened to a peer, from its audit log; and whether every line of it fits the one before."""
+    """Show the events in the audit log of a peer, and whether its chain of lines is intact."""
     from ..peers.node.audit_log import FILE, read_audit
 
     found = read_audit(folder / FILE)
@@ -104,7 +104,7 @@ def _short(value: object) -> str:
 
 def install_peer(
     folder: Folder,
-    user: Annotated[str | None, typer.Option(help="Who runs it. Default: the owner of the folder.")] = None,
+    user: Annotated[str | None, typer.Option(help="User of the service. Default: the owner of the folder.")] = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="The folder for the unit.")] = Path("."),
     as_json: AsJson = False,
 ) -> None:

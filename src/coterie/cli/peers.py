@@ -1,4 +1,4 @@
-"""Commands of real peers: ``coterie group``, ``coterie peer``, ``coterie relay``; :mod:`.lab` adds ``coterie lab``."""
+"""Commands of peers: ``coterie group``, ``coterie peer``, ``coterie relay``; :mod:`.lab` adds ``coterie lab``."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from .operations import audit_peer, check_peer, install_peer, mute_peer
 from .status import peer_status
 from .watch import watch
 
-#: Numbers in a peer's rows from which on it is worth the memory to compile its method; fewer if it solves its own
-#: problem at every message.
-MANY, MANY_TO_SOLVE = 200_000, 5_000
-#: Methods that solve a problem of their own whenever they wake or hear something.
-HARD = ("admm", "djam", "gossip-pooling", "resilient-pooling")
-#: No work that is ready is longer, in bytes.
+#: Count of numbers in a peer's rows above which compiling its method is worth the memory; the second is for methods
+#: that solve a problem at every message.
+MIN_COMPILED_NUMBERS, MIN_COMPILED_NUMBERS_SOLVING = 200_000, 5_000
+#: Methods that solve a problem of their own at every wake or message.
+SOLVING_METHODS = ("admm", "djam", "gossip-pooling", "resilient-pooling")
+#: Maximum size of a file of prepared rows, in bytes.
 MAX_WORK_BYTES = 1 << 30
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, epilog=EXIT_CODES)
@@ -44,7 +44,7 @@ app.command("watch")(watch)
 
 
 def main() -> None:
-    """Run one of these commands. Only a peer with many rows is worth compiling for."""
+    """Run one of these commands. Compiling is only worthwhile for a peer with many rows."""
     os.environ.setdefault("COTERIE_PLAIN", "1")
     if sys.argv[1:2] == ["lab"]:
         from . import lab  # noqa: F401 - it adds a command
@@ -58,18 +58,21 @@ def main() -> None:
 @peer.command("init")
 def init_peer(
     folder: Folder,
-    name: Annotated[str | None, typer.Option(help="What others call this peer. Default: the folder's name.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the peer in the group. Default: the folder's name.")] = None,
     listen: Annotated[
-        str | None, typer.Option(help="HOST:PORT where others reach it. Without: it goes through a relay.")
+        str | None, typer.Option(help="HOST:PORT at which others reach the peer. Default: through a relay.")
     ] = None,
     admin: Annotated[
-        Path | None, typer.Option("--group", help="The group's folder, if it is on this machine: joins at once.")
+        Path | None,
+        typer.Option("--group", help="The group's folder, if it is on this machine: the peer joins at once."),
     ] = None,
     edge: Annotated[list[str] | None, typer.Option(help="With --group: a neighbour, NAME or NAME:WEIGHT.")] = None,
-    data: Annotated[Path | None, typer.Option(help="Its own rows, a csv or parquet file: noted in peer.toml.")] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="The peer's own rows, a csv or parquet file; stored in peer.toml.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make an identity: keys, which never leave this folder, and a request for the group's admin."""
+    """Create the identity of a peer: keys, which never leave this folder, and a request for the group's admin."""
     from ..peers.group.groups import enroll, request
     from ..peers.group.identity import Identity
     from ..peers.node.audit_log import FILE, AuditLog
@@ -95,7 +98,7 @@ def init_peer(
         show({"name": name, "run": joined.charter.run}, text, as_json)
         return
     if edge:
-        raise ParameterError("--edge needs --group: edges are the admin's to make (coterie group invite --edge)")
+        raise ParameterError("--edge needs --group: edges are made by the admin (coterie group invite --edge)")
     Identity.make(folder, name, listen)
     write_settings(folder, **settings)
     path = request(folder)
@@ -115,7 +118,7 @@ def update_peer(
     ],
     as_json: AsJson = False,
 ) -> None:
-    """Take over what the admin has signed; a peer that runs notices, and tells the others."""
+    """Take over what the admin has signed; a running peer reads it, and passes it on to the others."""
     from ..peers.group.renewal import update
 
     roster, new = update(folder, source)
@@ -133,7 +136,7 @@ def accept_charter(
     run_id: Annotated[str | None, typer.Argument(metavar="RUN", help="The run's id, as the admin told it.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Go over to the charter that the admin proposes, with the keys and, where it fits, the model of before."""
+    """Accept the charter that the admin proposes; the keys are kept, and the model, too, if it fits the new charter."""
     from ..peers.group.amendments import accept, in_words
 
     done = accept(folder, run_id)
@@ -167,12 +170,12 @@ def run_peer(
     metrics: Annotated[
         int | None, typer.Option(help="Port on 127.0.0.1 for Prometheus and /healthz; 0 for any.", min=0, max=65535)
     ] = None,
-    wakes: Annotated[int | None, typer.Option(help="Stop after so many wakes.", min=1)] = None,
+    wakes: Annotated[int | None, typer.Option(help="Stop after this number of wakes.", min=1)] = None,
     compiled: Annotated[
         bool | None, typer.Option("--compiled/--plain", help="Default: compiled where there are many rows.")
     ] = None,
     admin: Annotated[
-        Path | None, typer.Option(help="The group's folder: this peer brings what is new there to the others.")
+        Path | None, typer.Option(help="The group's folder: the peer passes new files in it on to the others.")
     ] = None,
     model: Annotated[
         Path | None,
@@ -184,7 +187,7 @@ def run_peer(
     lab: Annotated[bool, typer.Option("--lab", hidden=True)] = False,
     work: Annotated[Path | None, typer.Option(hidden=True, help="In place of --data: a work that is ready.")] = None,
 ) -> None:
-    """Run a peer until it is told to stop, as peer.toml and options say. It logs to standard error, in json."""
+    """Run a peer with the settings of peer.toml and options until it is stopped. Logs go to standard error as JSON."""
     from .._files import read_bounded
     from ..peers.group.amendments import settle
     from ..peers.group.groups import membership
@@ -205,10 +208,10 @@ def run_peer(
     if settings.nice:
         os.nice(settings.nice)
     if compiled is None:
-        hard = joined.charter.method in HARD and joined.charter.objective != "propagation"
-        compiled = len(content) > 8 * (MANY_TO_SOLVE if hard else MANY)
+        hard = joined.charter.method in SOLVING_METHODS and joined.charter.objective != "propagation"
+        compiled = len(content) > 8 * (MIN_COMPILED_NUMBERS_SOLVING if hard else MIN_COMPILED_NUMBERS)
     os.environ["COTERIE_PLAIN"] = "0" if compiled else "1"
-    from ..peers.node.launch import launch  # only now: what it imports is compiled or not
+    from ..peers.node.launch import launch  # imported only now, after COTERIE_PLAIN is set
 
     admin = admin or settings.path(folder, "admin")
     with _perhaps_later():
@@ -217,7 +220,7 @@ def run_peer(
 
 @contextmanager
 def _perhaps_later() -> Iterator[None]:
-    """An error of the disk or the network has an exit code of its own: whoever supervises a peer may try again."""
+    """Exit with NOT_NOW on an error of the disk or the network: a supervisor of the peer may try again."""
     try:
         yield
     except (CoterieError, OSError) as error:
@@ -232,9 +235,12 @@ def scale_of_peer(
     folder: Folder,
     data: Annotated[Path, typer.Option(help="This peer's own rows.")],
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Default: NAME.scale in the folder.")] = None,
-    epsilon: Annotated[float | None, typer.Option(help="Privacy: what this costs, once. Needs --range.")] = None,
+    epsilon: Annotated[
+        float | None, typer.Option(help="Privacy: the budget that is spent, once. Needs --range.")
+    ] = None,
     bounds: Annotated[
-        list[str] | None, typer.Option("--range", help="A public range, such as age=0:120; repeat it. Values are cut.")
+        list[str] | None,
+        typer.Option("--range", help="A public range, such as age=0:120, to which values are clipped; repeat it."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -248,11 +254,11 @@ def scale_of_peer(
 @peer.command("stop")
 def stop_peer(
     folder: Folder,
-    leave: Annotated[bool, typer.Option("--leave", help="For good: neighbours forget the edge.")] = False,
-    wait: Annotated[float, typer.Option(help="Seconds to wait for its end.", min=0)] = 15.0,
+    leave: Annotated[bool, typer.Option("--leave", help="Leave for good: neighbours delete the edge.")] = False,
+    wait: Annotated[float, typer.Option(help="Number of seconds to wait for its end.", min=0)] = 15.0,
     as_json: AsJson = False,
 ) -> None:
-    """Let a running peer end cleanly."""
+    """Stop a running peer cleanly."""
     from ..peers.node.process import running
 
     pid = running(folder)
@@ -278,7 +284,7 @@ def predict(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Use the model that a peer has learned, also while it runs."""
+    """Predict rows with the model that a peer has learned; the peer may be running."""
     from ..peers.model.model import csv_of, predict_file, predict_table
     from ..peers.node.settings import read_settings
 
@@ -309,7 +315,7 @@ def predict(
 def run_relay(
     folder: Annotated[Path, typer.Argument(help="The folder of a peer that was invited with --relay.")],
 ) -> None:
-    """Pass messages on between peers that cannot reach each other. It cannot read them."""
+    """Pass messages on between peers that cannot reach each other. The relay cannot read the messages."""
     os.environ["COTERIE_PLAIN"] = "1"
     from ..peers.node.launch import launch_relay
 

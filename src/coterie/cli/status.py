@@ -1,4 +1,4 @@
-"""``coterie peer status``: how a peer or a relay is doing, as a table."""
+"""``coterie peer status``: the state of a peer or a relay, as a table."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def peer_status(folder: Folder, as_json: AsJson = False) -> None:
 
 
 def _state(status: dict[str, Any]) -> str:
-    """Whether it runs, and if that is not sure or not so, of when all the rest is."""
+    """Return whether the peer runs, and otherwise the time of its last status."""
     if status["stale"]:
         return f"running, but its status is {status['age']:.0f} s old: {status['why_stale']}"
     if status["running"]:
@@ -66,7 +66,7 @@ def _status_table(status: dict[str, Any]) -> Table:
 
 
 def _rows(status: dict[str, Any]) -> dict[str, str | None]:
-    """What there is to say of a peer, by what it is about; nothing of what does not matter now."""
+    """Return the lines of the table by name; None for lines without content."""
     kind = "accuracy" if status.get("classes") else "rmse"
     score, alone = (status.get(name) for name in ("score", "score_alone"))
     by = [f"{name}: {_counted(reasons)}" for name, reasons in sorted(status.get("refused_by", {}).items())]
@@ -74,11 +74,13 @@ def _rows(status: dict[str, Any]) -> dict[str, str | None]:
     rows: dict[str, str | None] = {
         "method": status["method"],
         "wakes": f"{status['wakes']:,} (start {status['starts']}, up {status['uptime']:.0f} s)",
-        "messages": f"{status['messages_in']:,} in, {status['messages_out']:,} out ({status['bytes_out'] / 1e6:.2f} MB)",
+        "messages": (
+            f"{status['messages_in']:,} in, {status['messages_out']:,} out ({status['bytes_out'] / 1e6:.2f} MB)"
+        ),
         "refused": _counted(status["refused"]) or "none",
         kind: "no rows" if score is None else f"{score:.4g} together, {alone:.4g} alone, on {_judged_by(status)}",
     }
-    if status.get("served") == "own" and alone is not None:  # nothing is learned together that could be compared
+    if status.get("served") == "own" and alone is not None:  # no model is learned together yet, for a comparison
         rows[kind] = f"{alone:.4g} alone, on {_judged_by(status)}"
     if "epsilon" in status:
         rows["privacy"] = _privacy(status)
@@ -102,7 +104,7 @@ def _counted(reasons: dict[str, int]) -> str:
 
 
 def _privacy(status: dict[str, Any]) -> str:
-    """How much of the budget is spent, and what is to come."""
+    """Return how much of the budget is spent, and whether further releases follow."""
     made, left = status["releases"], status["releases_left"]
     budget = f"epsilon {status['epsilon']:g} at delta {status['delta']:.3g}"
     text = f"{made} of {made + left} releases made; the budget is {budget}"
@@ -112,13 +114,13 @@ def _privacy(status: dict[str, Any]) -> str:
 
 
 def _judged_by(status: dict[str, Any]) -> str:
-    """On which rows: one's own, where none were kept aside, flatter whoever has learned from them alone."""
+    """Return which rows the scores are measured on, with a warning if these are training rows."""
     on = str(status["scored_on"])
     return on if status.get("rows_aside") else f"{on}, which it has learned from: says little"
 
 
 def _served(status: dict[str, Any]) -> str:
-    """Which model is used, why, and what to do where it is the one trained alone."""
+    """Return the model that is used, the reason, and advice if it is the model trained alone."""
     from ..peers.node.checks import mover
 
     if status["served"] != "alone":

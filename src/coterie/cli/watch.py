@@ -30,16 +30,16 @@ def watch(
 
     with until_signal(signal.SIGINT, signal.SIGTERM) as stop, Server(source_of(what), port) as server:
         print(server.url, flush=True)
-        talk.print(f"Watching {what}. The address is for you alone: it holds a secret. Ctrl-C ends.", soft_wrap=True)
+        talk.print(f"Watching {what}. Keep the address to yourself: it holds a secret. Ctrl-C ends.", soft_wrap=True)
         if not no_browser and _has_screen():
             import webbrowser
 
             threading.Thread(target=webbrowser.open, args=(server.ticket_url,), daemon=True).start()
-        while not stop.wait(1.0):  # in pieces: some systems deliver no signal to a thread that waits without end
+        while not stop.wait(1.0):  # in steps: some systems deliver no signal to a thread that waits indefinitely
             pass
 
 
 def _has_screen() -> bool:
-    """Whether a browser would have a window: one in the terminal would be in the way."""
+    """Return whether a browser would open a window, rather than run in the terminal."""
     on_screen = "DISPLAY" in os.environ or "WAYLAND_DISPLAY" in os.environ
     return sys.platform in ("darwin", "win32") or on_screen

@@ -1,4 +1,4 @@
-"""Examples grouped by agent, read from tables and files: names are in ``__init__.pyi``, imported when first used."""
+"""Examples grouped by agent, read from tables and files. Names are listed in ``__init__.pyi`` and imported lazily."""
 
 import lazy_loader
 

@@ -1,8 +1,8 @@
-"""Rows grouped by agent: ragged, contiguous, checked once and read-only from then on.
+"""Rows grouped by agent: contiguous for each agent, checked once, and read-only.
 
-:class:`AgentData` takes arrays, SciPy sparse matrices, pandas and polars frames, refuses what is not a finite number by
-naming the row, the column and the agent, and has the rows of an agent side by side, so that what runs behind it can
-trust its input and slice it. Rows that come like this are not stored a second time.
+:class:`AgentData` accepts arrays, SciPy sparse matrices, and pandas and polars frames. Values that are not finite are
+refused with their row, column and agent. The rows of each agent are stored side by side, so that later code can trust
+and slice them. Rows that come grouped are not copied.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ __all__ = ["AgentData", "flip_labels"]
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-#: So many different labels may be classes.
-MANY = 1000
+#: Maximum number of distinct labels that are treated as classes.
+MAX_CLASSES = 1000
 
 
 @dataclass(frozen=True, init=False, repr=False, eq=False)
@@ -37,23 +37,23 @@ class AgentData:
     Parameters
     ----------
     X : array-like, sparse matrix or DataFrame of shape (rows, p)
-        Features: finite numbers or booleans. The frame may come from pandas or from polars; its columns
+        Features: finite numbers or booleans. The frame may be a pandas or polars frame; its columns
         named by `y` and `agents` are not features.
     y : array-like of shape (rows,) or column name, optional
         Labels: finite numbers or booleans. None for unlabelled points. Matched with `X` by position,
-        like `agents`; the index of a Series plays no role.
+        like `agents`; the index of a Series is ignored.
     agents : sequence of shape (rows,) or column name, optional
-        The agent each row belongs to: any hashable id. None gives all rows to one agent, 0.
+        The agent of each row: any hashable id. With None, all rows belong to one agent, 0.
     members : sequence, optional
-        Every agent, in the order in which they are numbered, including those without rows. By default
+        Every agent, including agents without rows, in the order of their numbers. By default
         the distinct ids, sorted if they can be and otherwise in order of appearance.
     dtype : {"float32", "float64"}, optional
-        How features are stored. By default float32 stays float32, and everything else is float64. float32 takes half
-        the memory, and is all that changes: whatever is computed of it is computed in float64.
+        Type of the stored features. By default float32 is kept, and everything else becomes float64. float32 only saves
+        memory: all computations are in float64.
     copy : bool
-        Whether to store a copy in any case. Without it, rows that are C-contiguous (or CSR with sorted indices), of the
-        type they are stored in and already side by side for each agent, in the order of `members`, are not copied: `X`
-        is a view of the array that was given, and so is `y`. Do not change that array as long as the data is in use.
+        Whether to always store a copy. If False, `X` and `y` are views of the given arrays where these are C-contiguous
+        (or CSR with sorted indices), of the stored type, and grouped by agent in the order of `members`. Do not change
+        these arrays while the data is in use.
 
     Attributes
     ----------
@@ -66,19 +66,19 @@ class AgentData:
     start : ndarray of shape (n + 1,)
         The rows of agent ``k`` are ``start[k]:start[k + 1]``.
     sizes : ndarray of shape (n,)
-        How many rows each agent has.
+        Number of rows of each agent.
     owner : ndarray of shape (n_rows,)
-        Number of the agent each stored row belongs to. Like `origin` made when it is asked for.
+        Number of the agent of each stored row. Computed at each access, like `origin`.
     origin : ndarray of shape (n_rows,)
-        Position of each stored row in the input; rows of one agent keep their order. A result ``r`` of
-        the stored rows is put back in the order of the input by ``out[data.origin] = r``.
+        Position of each stored row in the input; rows of one agent keep their order. To put a result ``r`` of
+        the stored rows in the order of the input, use ``out[data.origin] = r``.
     feature_names : tuple of str or None
-        Columns of the frame, None if `X` was not a frame.
+        Columns of the frame; None if `X` was not a frame.
 
     Raises
     ------
     DataError
-        If anything is missing, infinite, not a number, of the wrong length or given twice.
+        If a value is missing, infinite or not a number, or an argument has the wrong length or repeats a name.
 
     Examples
     --------
@@ -105,8 +105,8 @@ class AgentData:
     start: Integers
     sizes: Integers
     feature_names: tuple[str, ...] | None
-    _order: NDArray[Any] | None  # `origin`, in the smallest integers that hold it; None: rows are stored as they came
-    _part: bool  # whether `origin` speaks of more rows than these
+    _order: NDArray[Any] | None  # `origin` as small integers; None if rows are stored in the order of the input
+    _part: bool  # whether these are some of the rows to which `origin` refers
 
     def __init__(
         self, X: Any, y: Any = None, agents: Any = None, members: Any = None, *, dtype: Any = None, copy: bool = False
@@ -119,7 +119,7 @@ class AgentData:
 
     @classmethod
     def of_codes(cls, X: Any, y: Any, codes: Integers, members: Sequence[Hashable]) -> AgentData:
-        """Rows whose agents are numbered already, as those of a ``coterie.data.table.Table`` are."""
+        """Return data whose agents are numbered already, as in ``coterie.data.table.Table``."""
         data = object.__new__(cls)
         matrix, names = as_features(X)
         data._group(matrix, y, codes, tuple(members), names)
@@ -134,7 +134,7 @@ class AgentData:
         names: tuple[str, ...] | None,
         copy: bool = False,
     ) -> None:
-        """Put the rows of each agent side by side, and check them."""
+        """Group the rows by agent, and check them."""
         labels = None if y is None else as_labels(y, matrix.shape[0])
         sizes = np.bincount(codes, minlength=len(members)).astype(np.int64, copy=False)
         order = None if is_sorted(codes) else grouping(codes, len(members))
@@ -143,13 +143,13 @@ class AgentData:
         elif copy:
             matrix, labels = matrix.copy(), None if labels is None else labels.copy()
         self._fill(X=matrix, y=labels, members=members, sizes=sizes, order=order, part=False, feature_names=names)
-        # Only now, since a stored row can be named in terms of the input.
+        # Rows are checked after grouping, when errors can name the row of the input and its agent.
         self._check_features()
         self._check_labels()
 
     def _fill(self, *, X: Any, sizes: Integers, order: NDArray[Any] | None, part: bool, **parts: Any) -> None:
         """Set every attribute from rows that are already grouped."""
-        # Arrays are locked, and this must not lock those of whoever gave them.
+        # Arrays are made read-only below: store views, so that the caller's arrays stay writeable.
         if sparse.issparse(X):
             X = sparse.csr_array((X.data.view(), X.indices.view(), X.indptr.view()), shape=X.shape)
         else:
@@ -160,7 +160,7 @@ class AgentData:
         self.__setstate__({"X": X, "sizes": sizes, "start": start, "_order": order, "_part": part, **parts})
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        # Also the way back from pickle and copy, which do not preserve read-only flags.
+        # pickle and copy also call this method, since they do not preserve read-only flags.
         vars(self).update(state)
         X = state["X"]
         features = (X.data, X.indices, X.indptr) if sparse.issparse(X) else (X,)
@@ -169,7 +169,7 @@ class AgentData:
                 array.flags.writeable = False
 
     def _like(self, **changes: Any) -> AgentData:
-        """The same data with other parts; `start` follows from `sizes`."""
+        """Return the same data with other parts; `start` is computed from `sizes`."""
         kept = ("X", "y", "members", "sizes", "feature_names")
         other = object.__new__(AgentData)
         own = {"order": self._order, "part": self._part} | {name: getattr(self, name) for name in kept}
@@ -177,14 +177,14 @@ class AgentData:
         return other
 
     def _rows(self, rows: NDArray[Any], sizes: Integers, **changes: Any) -> AgentData:
-        """Some of the stored rows, grouped: so many for each agent."""
+        """Return some of the stored rows, grouped, with the given numbers of rows for each agent."""
         changes = {"X": take_rows(self.X, rows), "y": None if self.y is None else self.y[rows]} | changes
         changes = {"part": self._part or len(rows) < self.n_rows} | changes
         return self._like(**{"sizes": sizes, "order": rows if self._order is None else self._order[rows]} | changes)
 
     @property
     def owner(self) -> Integers:
-        """Number of the agent each stored row belongs to."""
+        """Number of the agent of each stored row."""
         return _locked(np.repeat(np.arange(self.n), self.sizes))
 
     @property
@@ -193,11 +193,11 @@ class AgentData:
         return _locked(np.arange(self.n_rows) if self._order is None else self._order.astype(np.int64))
 
     def _origin_of(self, rows: Any) -> Any:
-        """Positions of some stored rows in the input."""
+        """Return the positions of some stored rows in the input."""
         return rows if self._order is None else self._order[rows]
 
     def _stored(self, values: Any) -> Any:
-        """What was given for each row, in the order in which rows are stored; of a part it is given so."""
+        """Return values of the input's rows in the stored order; for a part, values are in the stored order already."""
         return values if self._order is None or self._part else values[self._order]
 
     def _check_features(self) -> None:
@@ -247,7 +247,7 @@ class AgentData:
         return {member: k for k, member in enumerate(self.members)}
 
     def index(self, agent_id: Hashable) -> int:
-        """Number of one agent.
+        """Return the number of one agent.
 
         Examples
         --------
@@ -260,12 +260,12 @@ class AgentData:
             raise DataError(f"no agent {agent_id!r}; {hint(agent_id, self.members)}") from None
 
     def numbers(self, ids: Any) -> Integers:
-        """Numbers of many agents, -1 for those that are not members.
+        """Return the numbers of many agents, -1 for agents that are not members.
 
         Parameters
         ----------
         ids : sequence
-            Agent ids, as in the constructor; a missing one is an error, not an unknown agent.
+            Agent ids, as in the constructor; a missing value is an error.
 
         Returns
         -------
@@ -279,7 +279,7 @@ class AgentData:
         return agent_numbers(ids, self._number)
 
     def rows_of(self, agent_id: Hashable) -> tuple[Any, Floats | None]:
-        """Features and labels of one agent; the labels are None if there are none.
+        """Return features and labels of one agent; the labels are None for unlabelled data.
 
         Examples
         --------
@@ -292,7 +292,7 @@ class AgentData:
         return self.X[rows], None if self.y is None else self.y[rows]
 
     def where(self, row: int) -> str:
-        """A stored row in words: its position in the input, and whose it is.
+        """Describe a stored row by its position in the input and its agent.
 
         Examples
         --------
@@ -303,11 +303,10 @@ class AgentData:
         return f"row {self._origin_of(row)} (agent {self.members[owner]!r})"
 
     def with_labels(self, y: ArrayLike | None) -> AgentData:
-        """The same rows with other labels, one for each row, in the order of the input.
+        """Return the same rows with other labels, one for each row, in the order of the input.
 
-        Where these are some of the rows of a larger data, such as those for training of
-        :func:`coterie.datasets.splits.train_test`, labels are given in the order in which rows are stored, that of `y`.
-        Those of the larger input are ``labels[data.origin]``.
+        If these are some rows of larger data, such as the training rows of :func:`coterie.datasets.splits.train_test`,
+        labels are given in the stored order, like `y`: pass ``labels[data.origin]`` for labels of the larger input.
 
         Parameters
         ----------
@@ -328,27 +327,27 @@ class AgentData:
         return other
 
     def with_rows(self, X: Any, y: Any = None, *, agents: Any) -> AgentData:
-        """The same agents with further rows, each agent's after those that it has.
+        """Return the same agents with further rows, after each agent's present rows.
 
         Parameters
         ----------
         X : array-like, sparse matrix or DataFrame of shape (rows, p)
-            Features, as in the constructor. They are stored like the old ones, dense or sparse.
+            Features, as in the constructor. They are stored dense or sparse like the present rows.
         y : array-like of shape (rows,) or column name, optional
-            Labels: given if and only if the old rows have some.
+            Labels; required if the present rows have labels, and forbidden otherwise.
         agents : sequence of shape (rows,) or column name
-            The member each row belongs to.
+            The agent of each row, which must be a member.
 
         Returns
         -------
         AgentData
-            Its `origin` counts the new rows from ``n_rows`` on.
+            In `origin`, the new rows are counted from ``n_rows`` on.
 
         Raises
         ------
         DataError
-            As the constructor does, with rows counted in the new `X`; and if `agents` names somebody who is
-            not a member, or `X` and `y` do not match the old rows.
+            As in the constructor, with rows counted in the new `X`; also if `agents` names an agent that is
+            not a member, or `X` and `y` do not match the present rows.
 
         Examples
         --------
@@ -380,7 +379,7 @@ class AgentData:
         )
 
     def relabel(self, order: ArrayLike) -> AgentData:
-        """The same agents in another order: the new agent ``k`` is the old agent ``order[k]``.
+        """Return the same agents in another order: the new agent ``k`` is the old agent ``order[k]``.
 
         Examples
         --------
@@ -394,7 +393,7 @@ class AgentData:
         return self.only(order)
 
     def with_members(self, members: Iterable[Hashable]) -> AgentData:
-        """The same rows among these agents, in this order: those that are new have no rows.
+        """Return the same rows with the given members, in this order; new members have no rows.
 
         Examples
         --------
@@ -405,10 +404,10 @@ class AgentData:
         """
         named = tuple(members)
         if len(set(named)) < len(named):
-            raise DataError("members must be different from each other: one of them comes twice")
+            raise DataError("members must be distinct: one of them occurs twice")
         missing = next((member for member in self.members if member not in set(named)), None)
         if missing is not None:
-            raise DataError(f"agent {missing!r} has rows here, and is not among the members given")
+            raise DataError(f"agent {missing!r} has rows, and is missing in members=")
         old = np.array([self._number.get(member, -1) for member in named], dtype=np.int64)
         part = self.only(old[old >= 0])
         sizes = np.zeros(len(named), np.int64)
@@ -416,7 +415,7 @@ class AgentData:
         return part._like(members=named, sizes=sizes)
 
     def only(self, numbers: ArrayLike) -> AgentData:
-        """Some of the agents, in this order, with their rows; rows keep their position in the input as `origin`.
+        """Return some of the agents, in this order, with their rows; `origin` still refers to the input.
 
         Examples
         --------
@@ -431,7 +430,7 @@ class AgentData:
         )
 
     def append_column(self, value: float = 1.0, name: str = "intercept") -> AgentData:
-        """The same rows with a constant last feature.
+        """Return the same rows with a constant last feature.
 
         Examples
         --------
@@ -451,7 +450,7 @@ class AgentData:
         return self._like(X=X, feature_names=None if names is None else (*names, name))
 
     def with_features(self, X: np.ndarray) -> AgentData:
-        """The same rows with other features, given in the order in which they are stored.
+        """Return the same rows with other features, given in the stored order.
 
         Examples
         --------
@@ -461,18 +460,18 @@ class AgentData:
         return self._like(X=X, feature_names=None)
 
     def restrict(self, mask: ArrayLike) -> AgentData:
-        """Some of the rows, all of the agents.
+        """Return some of the rows, with all agents.
 
         Parameters
         ----------
         mask : array-like of bool, shape (n_rows,)
-            Which rows to keep, in the order of the input; of a part of a larger data, in that in which they are stored.
+            Whether to keep each row, in the order of the input; for a part of larger data, in the stored order.
 
         Returns
         -------
         AgentData
-            What ``AgentData(X[mask], y[mask], agents[mask], members)`` would be: its `origin` counts
-            the kept rows only. Those of a part keep their position in the larger input.
+            Equal to ``AgentData(X[mask], y[mask], agents[mask], members)``: `origin` counts the kept rows only. For a
+            part of larger data, `origin` still refers to the larger input.
 
         Examples
         --------
@@ -520,30 +519,30 @@ def _locked(array: Integers) -> Integers:
 
 
 def means(data: AgentData, values: np.ndarray) -> Floats:
-    """The mean of a number of every row, over the rows of each agent; NaN for an agent without rows."""
+    """Return the mean of values over the rows of each agent; NaN for an agent without rows."""
     with np.errstate(invalid="ignore"):
         return np.bincount(data.owner, weights=values, minlength=data.n) / data.sizes
 
 
 def spans(start: Integers, sizes: Integers) -> Integers:
-    """``start_k, start_k + 1, ...``, so many as ``sizes_k``, for one k after the other."""
+    """Return ``start_k, start_k + 1, ...``, ``sizes_k`` numbers for each k, concatenated."""
     first = np.cumsum(sizes) - sizes
     return np.repeat(start - first, sizes) + np.arange(sizes.sum())
 
 
 def flip_labels(data: AgentData, agents: Iterable[Hashable], among: Any = None) -> AgentData:
-    """The same data, with the labels of some agents turned round.
+    """Return the same data, with reversed labels of some agents.
 
-    The k-th smallest label becomes the k-th largest: -1 and 1 change places, and of classes 0 to 9, 0 becomes 9.
+    The k-th smallest label becomes the k-th largest: -1 and 1 are swapped, and of classes 0 to 9, 0 becomes 9.
 
     Parameters
     ----------
     data : AgentData
-        With labels that are classes.
+        Data with labels that are classes.
     agents : iterable of hashable
-        The ids of those who have them wrong.
+        The ids of the agents whose labels are reversed.
     among : array_like, optional
-        All labels there are. Default: those that the data has.
+        All classes. Default: the distinct labels of the data.
 
     Returns
     -------
@@ -559,12 +558,12 @@ def flip_labels(data: AgentData, agents: Iterable[Hashable], among: Any = None) 
     if data.y is None:
         raise DataError("the data has no labels to flip")
     labels = np.unique(data.y if among is None else np.asarray(among, float))
-    if labels.size > MANY:
-        raise DataError(f"{labels.size} different labels are no classes: flip_labels is for at most {MANY}")
+    if labels.size > MAX_CLASSES:
+        raise DataError(f"{labels.size} different labels are no classes: flip_labels takes at most {MAX_CLASSES}")
     ids = list(agents)
     numbers = data.numbers(ids)
     if np.any(numbers < 0):
-        raise DataError(f"agent {ids[int(np.argmin(numbers))]!r} is none of the members of the data")
+        raise DataError(f"agent {ids[int(np.argmin(numbers))]!r} is not a member of the data")
     wrong = np.isin(data.owner, numbers)
     place = np.searchsorted(labels, data.y[wrong])
     if not np.array_equal(labels[np.minimum(place, labels.size - 1)], data.y[wrong]):

@@ -1,4 +1,4 @@
-"""How the columns of a table become numbers: learned once at fit, applied again at predict."""
+"""Encoding of the columns of a table as numbers: learned at fit, and applied at predict."""
 
 from __future__ import annotations
 
@@ -16,42 +16,43 @@ from ..errors import DataError, ParameterError
 from .gaps import refuse_gaps, statistics
 from .levels import Levels, choose_levels, level_text, number_of
 from .raw import FIRST_BLOCK, Names, RawTable, blocks, label_of, plain_name, read, sparse_means
-from .summaries import Numbers, Part, Texts, summarise
+from .summaries import EncodedPart, Numbers, Texts, summarise
 
 __all__ = ["Columns"]
 
-#: Names a row in an error.
+#: A function that names a row in an error.
 Where = Callable[[int], str]
 
 
 def row_only(row: int) -> str:
-    """A row by its number."""
+    """Name a row by its number."""
     return f"row {row}"
 
 
 @dataclass(frozen=True, repr=False)
 class Columns:
-    """How the columns of a table become numbers: made by :meth:`learn`, applied to new rows by :meth:`apply`.
+    """Encoding of the columns of a table: made by :meth:`learn`, and applied to new rows by :meth:`apply`.
 
-    * Numbers and booleans stay as they are, as floats.
-    * Text and categories become one column of 0 and 1 for each level but the most frequent one, which is the
-      reference. A level that was not there at fit counts as the reference. Of more than ``MAX_LEVELS`` levels, the
-      most frequent ones are kept and all others are the reference.
-    * A gap (NaN, None, ``pd.NA``, ``NaT``, null) among numbers is filled with the mean, and a column "... missing" says
-      where. Among text it is a level of its own. A gap in a column that had none at fit is filled with the mean, or is
-      the reference, without a word.
-    * Columns that are constant, all missing, or a copy of an earlier one are left out; those of a sparse matrix stay.
+    * Numbers and booleans become floats.
+    * Text and categories become one column of 0 and 1 for each level except the most frequent one, which is the
+      reference. A level that was not in the fit counts as the reference. With more than ``MAX_LEVELS`` levels, the
+      most frequent ones get columns and all others are the reference.
+    * A missing value (NaN, None, ``pd.NA``, ``NaT``, null) among numbers is replaced by the mean, and marked in a
+    column
+      "... missing". Among text, missing values are a level. Missing values in a column that had none at fit are
+      replaced by the mean or the reference, without a warning.
+    * Columns that are constant, all missing, or a copy of an earlier one are dropped, except in a sparse matrix.
     """
 
     names: tuple[str, ...]  # of the encoded columns: "age", "colour=red", "age missing"; "x0", "x1", ... for arrays
-    source: tuple[int, ...]  # input column of each encoded one
+    source: tuple[int, ...]  # input column of each encoded column
     input_names: Names  # None for arrays, and for frames whose names are not strings
     n_features_in: int
-    notes: list[str] = field(hash=False)  # what was done, in plain words
-    missing: str  # what happens to gaps: "fill", or "error"; "refuse" for estimators that cannot fill them
-    kinds: tuple[str, ...]  # of each input column: "number", "text", "category"; "empty" if all of it is missing
+    notes: list[str] = field(hash=False)  # how columns were encoded, in plain words
+    missing: str  # handling of missing values: "fill", or "error"; "refuse" for estimators that cannot fill them
+    kinds: tuple[str, ...]  # of each input column: "number", "text", "category"; "empty" if all values are missing
     means: tuple[float | None, ...]  # of each input column of numbers
-    parts: tuple[Part, ...]
+    parts: tuple[EncodedPart, ...]
 
     @classmethod
     def learn(
@@ -59,9 +60,9 @@ class Columns:
     ) -> tuple[Columns, Any]:
         """Learn how to encode a table, and encode it; `owner` is the estimator's name, for messages.
 
-        Without `drop`, numbers that are constant, or a copy of another column, stay. `where` names a row in errors.
+        If `drop` is False, columns of numbers that are constant or copies are kept. `where` names a row in errors.
 
-        The matrix is C-contiguous, float64, or float32 if all of `X` is; `X` itself if nothing is to be done to it.
+        The matrix is C-contiguous float64, or float32 if all of `X` is; it is `X` itself if nothing has to be encoded.
         """
         if missing not in ("fill", "error", "refuse"):
             raise ParameterError(f'missing must be "fill" or "error", got {missing!r}')
@@ -78,9 +79,9 @@ class Columns:
         return columns, _encode(table, columns.source, columns.parts, columns.means)
 
     def apply(self, X: Any, owner: str = "Columns", where: Where = row_only) -> Any:
-        """Encode new rows in the same way; sparse if `X` is, and `X` itself if nothing is to be done to it.
+        """Encode new rows; the result is sparse if `X` is, and `X` itself if nothing has to be encoded.
 
-        Warns as scikit-learn does if only one of `X` and the table at fit has names of columns.
+        Warns like scikit-learn if only one of `X` and the table at fit has names of columns.
         """
         used = frozenset(self.source)
         table = read(X, owner, used, self._check_names)
@@ -107,11 +108,11 @@ class Columns:
 
     @property
     def is_identity(self) -> bool:
-        """Whether features stay what they are."""
+        """Whether features are not changed."""
         return self.source == tuple(range(self.n_features_in)) and all(what == "value" for what, _ in self.parts)
 
     def _check_names(self, names: Names, owner: str) -> None:
-        """Refuse other names than at fit, in scikit-learn's own words."""
+        """Refuse names that differ from those at fit, with scikit-learn's messages."""
         if names is None and self.input_names is None:
             return
         if self.input_names is None:
@@ -133,12 +134,12 @@ class Columns:
             raise DataError(message)
 
     def _as_at_fit(self, j: int, column: Any, names: Names) -> Any:
-        """One column of new rows, as numbers if it held numbers at fit and as levels if it held levels."""
+        """Return a column of new rows as numbers or as levels, whichever the column held at fit."""
         label = label_of(j, names)
         if self.kinds[j] == "number":
             if not isinstance(column, Levels):
                 return column
-            # Numbers may be written as text: partitions of a directory are, as pandas and Ray read them.
+            # Numbers may be written as text, such as values of partitions, which pandas and Ray read as text.
             numbers = np.array([*map(number_of, column.texts), np.nan])[column.codes]  # a gap has the code -1
             odd = np.flatnonzero(np.isnan(numbers) & (column.codes >= 0))
             if not odd.size:
@@ -177,13 +178,13 @@ class Columns:
         return found
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything, as plain types that JSON can write."""
+        """Return all attributes as plain types that JSON can write."""
         lists = {name: list(value) for name, value in vars(self).items() if isinstance(value, tuple | list)}
         return vars(self) | lists | {"parts": [list(part) for part in self.parts]}
 
     @classmethod
     def from_dict(cls, d: Mapping[str, Any]) -> Columns:
-        """The way back from :meth:`to_dict`."""
+        """Return the columns that :meth:`to_dict` described."""
         try:
             columns = cls(
                 names=tuple(map(str, d["names"])),
@@ -198,7 +199,7 @@ class Columns:
             )
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"this does not describe the columns of a table: {error!r}") from error
-        # One that was changed by hand is refused before it reads out of bounds.
+        # Columns that were changed by hand are refused here, before they read out of bounds.
         width, kinds = columns.n_features_in, columns.kinds
         sound = (
             len(columns.names) == len(columns.source) == len(columns.parts)
@@ -217,7 +218,7 @@ class Columns:
             )
         )
         if not sound:
-            raise DataError("this does not describe the columns of a table: its parts do not fit together")
+            raise DataError("this does not describe the columns of a table: its parts are inconsistent")
         return columns
 
     def __repr__(self) -> str:
@@ -228,18 +229,18 @@ def decide(
     names: Names,
     found: Sequence[Numbers | Texts],
     missing: str,
-    copies_of: Callable[[Sequence[int], Sequence[Part], Sequence[float | None]], dict[int, int]],
+    copies_of: Callable[[Sequence[int], Sequence[EncodedPart], Sequence[float | None]], dict[int, int]],
     drop: bool = True,
 ) -> Columns:
-    """Columns of a table, from what is known of each of its columns.
+    """Decide how to encode the columns of a table, from a summary of each.
 
-    `copies_of` tells which encoded columns equal an earlier one. Without `drop`, numbers that are constant, or a copy
-    of another column, stay.
+    `copies_of` returns the encoded columns that equal an earlier one. If `drop` is False, columns of numbers that are
+    constant or copies are kept.
     """
     kinds: list[str] = []
     means: list[float | None] = []
     notes: list[tuple[int, str]] = []
-    encoded: list[tuple[int, Part]] = []
+    encoded: list[tuple[int, EncodedPart]] = []
     for j, column in enumerate(found):
         rows, gaps = column.rows, column.gaps
         if isinstance(column, Numbers):
@@ -280,9 +281,9 @@ def decide(
     )
 
 
-def titles_of(source: Sequence[int], parts: Sequence[Part], names: Names) -> list[str]:
-    """Names of encoded columns, each once."""
-    # A column of the input may be called "age missing" itself: its name goes first.
+def titles_of(source: Sequence[int], parts: Sequence[EncodedPart], names: Names) -> list[str]:
+    """Return the names of encoded columns, all of them distinct."""
+    # An input column may itself be called "age missing": names of the input have priority.
     taken = set(names or ())
     titles = []
     for j, (what, text) in zip(source, parts, strict=True):
@@ -297,7 +298,7 @@ def titles_of(source: Sequence[int], parts: Sequence[Part], names: Names) -> lis
 
 
 def number_note(gaps: int, rows: int, constant: bool, mean: float | None) -> str:
-    """What was done to a column of numbers; nothing if it stays as it is."""
+    """Describe how a column of numbers was encoded; empty if the column is unchanged."""
     if mean is None:
         return "all values missing, left out"
     if not gaps:
@@ -308,7 +309,7 @@ def number_note(gaps: int, rows: int, constant: bool, mean: float | None) -> str
 
 
 def level_note(kind: str, gaps: int, rows: int, levels: int, kept: Sequence[str], reference: str | None) -> str:
-    """What was done to a column of text or categories."""
+    """Describe how a column of text or categories was encoded."""
     if kind == "empty":
         return "all values missing, left out"
     if not kept:
@@ -324,11 +325,11 @@ def copy_notes(
     notes: list[tuple[int, str]],
     copies: Mapping[int, int],
     source: Sequence[int],
-    parts: Sequence[Part],
+    parts: Sequence[EncodedPart],
     titles: Sequence[str],
     names: Names,
 ) -> list[tuple[int, str]]:
-    """The notes, by input column, with those on copies: one for a column of which nothing is left."""
+    """Return the notes by input column, with notes on copies; a column of copies only has just one note."""
     size = Counter(source)
     by_column: dict[int, list[int]] = {}
     for k in copies:
@@ -338,7 +339,7 @@ def copy_notes(
         originals = {source[copies[k]] for k in copied}
         gaps = [k for k in copied if parts[k][0] == parts[copies[k]][0] == "missing"]
         if len(copied) == size[j] and len(originals) == 1 and len(gaps) < size[j]:
-            # What was done to it before plays no role any more.
+            # Earlier notes on a dropped column are removed.
             other = titles[copies[copied[0]]] if size[j] == 1 else plain_name(originals.pop(), names)
             notes = [note for note in notes if note[0] != j]
             notes.append((j, f"{name}: a copy of column {other}, left out"))
@@ -353,16 +354,16 @@ def copy_notes(
 
 
 def plain(means: Sequence[float], missing: str, names: Names = None) -> Columns:
-    """Columns of numbers without gaps, such as those of a sparse matrix: all of them, as they are."""
+    """Return an encoding that keeps all columns unchanged: numbers without gaps, such as those of a sparse matrix."""
     return decide(names, [Numbers(1, 0, mean, False) for mean in means], missing, lambda *_: {}, drop=False)
 
 
 def _copies(
-    table: RawTable, source: Sequence[int], parts: Sequence[Part], means: Sequence[float | None]
+    table: RawTable, source: Sequence[int], parts: Sequence[EncodedPart], means: Sequence[float | None]
 ) -> dict[int, int]:
-    """Encoded columns that equal an earlier one, and which."""
-    # Columns are parted block by block, by their bytes; those that equal no other are done with, so that in most
-    # tables a few rows are enough, and the answer is exact.
+    """Return, for each encoded column that equals an earlier one, this earlier column."""
+    # Columns are grouped by the bytes of one block of rows after the other; columns that differ from all others are
+    # finished, so that in most tables a few rows suffice. The result is exact.
     group = [0] * len(source)
     for rows in blocks(table.rows, len(source), FIRST_BLOCK):
         size = Counter(group)
@@ -386,11 +387,11 @@ def _copies(
 def _encode(
     table: RawTable,
     source: Sequence[int],
-    parts: Sequence[Part],
+    parts: Sequence[EncodedPart],
     means: Sequence[float | None],
     only: slice | None = None,
 ) -> NDArray[Any]:
-    """The encoded columns of a table, or of some of its rows."""
+    """Return the encoded columns of a table, or of the rows `only`."""
     dtype = table.dtype
     values = [k for k, (what, _) in enumerate(parts) if what == "value"]
     value_source = [source[k] for k in values]

@@ -1,16 +1,16 @@
-"""Dictionaries of base predictors: what boosted models are combinations of.
+"""Dictionaries of base predictors, which boosted models combine.
 
-Agents that boost (DADA, Section 3) share a dictionary of base predictors h_1, ..., h_size and each learns how to weigh
-them: its model is ``sum_j alpha_j h_j(x)``. A dictionary is fixed before learning, and the same for everybody.
+Agents that boost (DADA, Section 3) share a dictionary of base predictors h_1, ..., h_size, and each agent learns their
+weights: its model is ``sum_j alpha_j h_j(x)``. A dictionary is fixed before learning, and equal for all agents.
 
 =======================  =====================================================================
-:class:`Stumps`          a recipe: how many decision stumps, and where
-:class:`Dictionary`      base predictors; subclass it for a kind of your own
+:class:`Stumps`          number and placement of decision stumps
+:class:`Dictionary`      base class; subclass it for other base predictors
 :class:`StumpDictionary` decision stumps
 :class:`Ensemble`        fitted scikit-learn estimators
 :class:`Function`        all base predictors at once, as one function
-resolve_base             whatever describes a dictionary -> a Dictionary
-outputs                  what the base predictors say of every row, checked
+resolve_base             make a Dictionary from any description of one
+outputs                  outputs of the base predictors for every row, checked
 =======================  =====================================================================
 """
 
@@ -41,7 +41,7 @@ _EMPTY = "a dictionary needs at least one base predictor"
 class Dictionary(ABC):
     """Base predictors, numbered from 0.
 
-    A subclass says how many there are (`size`) and what they say of some rows (`transform`).
+    A subclass defines their number (`size`) and their outputs for rows (`transform`).
 
     Examples
     --------
@@ -61,7 +61,7 @@ class Dictionary(ABC):
 
     @abstractmethod
     def transform(self, X: Any) -> Floats:
-        """Outputs of the base predictors.
+        """Return the outputs of the base predictors.
 
         Parameters
         ----------
@@ -70,11 +70,11 @@ class Dictionary(ABC):
         Returns
         -------
         (rows, size) ndarray
-            Of float64, C-contiguous: h_j of row r at ``[r, j]``.
+            float64, C-contiguous; h_j of row r is at ``[r, j]``.
         """
 
     def describe(self, j: int) -> str:
-        """One base predictor in words."""
+        """Describe one base predictor."""
         return f"base predictor {j}"
 
 
@@ -82,15 +82,15 @@ class Dictionary(ABC):
 class StumpDictionary(Dictionary):
     """Decision stumps: ``h(x) = +1 if x[feature] > threshold else -1``.
 
-    A stump of a missing feature (NaN) says NaN, which :func:`outputs` refuses.
+    The output of a stump is NaN if its feature is missing (NaN), and :func:`outputs` refuses NaN.
     """
 
     feature: Integers
     threshold: Floats
-    from_data = False  # whether thresholds were placed by data, and so tell of them
+    from_data = False  # whether thresholds were placed by data, and thus reveal something about the data
 
     def __init__(self, feature: ArrayLike, threshold: ArrayLike) -> None:
-        features, thresholds = np.array(feature), np.array(threshold)  # copies: they are locked below
+        features, thresholds = np.array(feature), np.array(threshold)  # copies, which are made read-only below
         if features.ndim != 1 or features.shape != thresholds.shape:
             raise ParameterError(
                 f"feature has shape {features.shape} and threshold {thresholds.shape}: expected one of each per stump"
@@ -111,7 +111,7 @@ class StumpDictionary(Dictionary):
         return int(self.feature.size)
 
     def transform(self, X: Any) -> Floats:
-        """Outputs of the stumps, -1 and +1."""
+        """Return the outputs of the stumps, -1 and +1."""
         matrix = as_features(X, np.float64)[0]
         last = int(self.feature.max())
         if matrix.shape[1] <= last:
@@ -120,21 +120,21 @@ class StumpDictionary(Dictionary):
         if sparse.issparse(values):
             values = values.toarray()
         result = np.where(values > self.threshold, 1.0, -1.0)
-        # A comparison with NaN is False, so without this a missing value would pass for a small one.
+        # Comparisons with NaN are False: without this line, a missing value would count as a small one.
         result[np.isnan(values)] = np.nan
         return np.ascontiguousarray(result)
 
     def describe(self, j: int) -> str:
-        """One stump in words: what makes it say +1."""
+        """Describe one stump by the condition for +1."""
         return f"base predictor {j} (x[{self.feature[j]}] > {self.threshold[j]:g})"
 
     def to_arrays(self) -> dict[str, np.ndarray]:
-        """The stumps as arrays, from which :meth:`from_arrays` makes them again."""
+        """Return the stumps as arrays, which :meth:`from_arrays` reads."""
         return {"feature": self.feature, "threshold": self.threshold}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, ArrayLike]) -> StumpDictionary:
-        """The stumps that :meth:`to_arrays` wrote."""
+        """Return the stumps that :meth:`to_arrays` wrote."""
         for name in ("feature", "threshold"):
             if name not in arrays:
                 raise DataError(f"no array {name!r} among {sorted(arrays)}: these are not stumps")
@@ -154,27 +154,27 @@ class StumpDictionary(Dictionary):
 
 @dataclass(frozen=True)
 class Stumps:
-    """A recipe for decision stumps: how many, and where.
+    """Number and placement of decision stumps, independent of data until :meth:`fitted` is called.
 
-    The stumps are split over the features as evenly as possible: if `count` is no multiple of their number, the first
-    features get one more; if it is smaller, evenly spread features get one each. A feature that is constant gets
-    stumps that always say -1.
+    The stumps are divided over the features as evenly as possible: if `count` is no multiple of the number of features,
+    the first features get one more; if `count` is smaller, evenly spread features get one each. The stumps of a
+    constant feature always return -1.
 
     Parameters
     ----------
     count : int
         Number of stumps.
     spread : {"uniform", "quantile"}
-        Where the c thresholds of a feature are: in the middle of c equal parts of its value range, or at its
+        Placement of the c thresholds of a feature: in the middle of c equal parts of its value range, or at its
         ``(k + 1/2) / c`` quantiles.
     low, high : float or (p,) array, optional
-        Public value range of the features, for ``spread="uniform"``. Without it the range is taken from the data of
-        all agents, and so the smallest and the largest value of every feature are something that all agents must come
-        to know. Give both to avoid that.
+        Public value range of the features, for ``spread="uniform"``. By default the range is taken from the data of all
+        agents, so that all agents learn the smallest and the largest value of every feature. Give both arguments to
+        avoid this.
 
     Notes
     -----
-    Quantiles always tell more about the data than its range does, and are refused together with `low` and `high`.
+    Quantiles reveal more about the data than the range does, and are refused together with `low` and `high`.
 
     Examples
     --------
@@ -192,7 +192,7 @@ class Stumps:
     def __post_init__(self) -> None:
         count = integer("count", self.count)
         choice("spread", self.spread, ("uniform", "quantile"))
-        # Plain numbers and tuples, so that two recipes can be compared and hashed.
+        # Stored as plain numbers and tuples, so that two Stumps can be compared and hashed.
         low, high = _bound("low", self.low), _bound("high", self.high)
         if (low is None) != (high is None):
             missing, given = ("low", "high") if low is None else ("high", "low")
@@ -201,7 +201,9 @@ class Stumps:
             if self.spread == "quantile":
                 raise ParameterError("low and high: quantiles come from data, not from a range; leave both out")
             if isinstance(low, tuple) and isinstance(high, tuple) and len(low) != len(high):
-                raise ParameterError(f"low has {len(low)} values and high {len(high)}: expected one of each a feature")
+                raise ParameterError(
+                    f"low has {len(low)} values and high {len(high)}: expected one value of each for every feature"
+                )
             lows, highs = np.broadcast_arrays(np.atleast_1d(low), np.atleast_1d(high))
             if (lows > highs).any():
                 j = int((lows > highs).argmax())
@@ -212,7 +214,7 @@ class Stumps:
         object.__setattr__(self, "high", high)
 
     def fitted(self, X: Any) -> StumpDictionary:
-        """The stumps for some data.
+        """Return the stumps for some data.
 
         Parameters
         ----------
@@ -240,7 +242,7 @@ class Stumps:
                 raise DataError(f"row {place[0]}: column {place[1]} of X is {matrix[place]}: expected finite features")
         counts = np.full(p, self.count // p)
         if self.count < p:
-            # Steps of at least one, so that no two of them round to the same feature.
+            # Steps are at least one, so that no two of them round to the same feature.
             counts[np.linspace(0, p - 1, self.count).round().astype(int)] = 1
         else:
             counts[: self.count % p] += 1
@@ -276,10 +278,10 @@ class Stumps:
 
 @dataclass(frozen=True, init=False, repr=False)
 class Ensemble(Dictionary):
-    """Fitted estimators of scikit-learn, or anything else with a ``predict``.
+    """Fitted estimators of scikit-learn, or other objects with a ``predict`` method.
 
-    A classifier must know exactly two classes: it says -1 for the first of its ``classes_`` and +1 for the second. What
-    a regressor predicts is taken as it is.
+    A classifier must have exactly two classes: its output is -1 for the first of its ``classes_`` and +1 for the
+    second. The output of a regressor is its prediction.
     """
 
     estimators: tuple[Any, ...]
@@ -296,9 +298,9 @@ class Ensemble(Dictionary):
             raise ParameterError(f"base predictor {j} is the class {estimator.__name__}: expected a fitted instance")
         if not hasattr(estimator, "predict"):
             raise ParameterError(f"{self.describe(j)} has no predict: expected a fitted estimator")
-        # Only those that follow scikit-learn's rules can tell whether they are fitted.
+        # Only estimators that follow scikit-learn's rules can tell whether they are fitted.
         if hasattr(estimator, "fit") and hasattr(estimator, "__sklearn_tags__"):
-            from sklearn.exceptions import NotFittedError  # not above: it takes most of a second
+            from sklearn.exceptions import NotFittedError  # imported here: the import takes most of a second
             from sklearn.utils.validation import check_is_fitted
 
             try:
@@ -318,11 +320,11 @@ class Ensemble(Dictionary):
         return len(self.estimators)
 
     def transform(self, X: Any) -> Floats:
-        """Outputs of the estimators."""
+        """Return the outputs of the estimators."""
         matrix = as_features(X, np.float64)[0]
         rows = matrix.shape[0]
         result = np.empty((rows, self.size))
-        if rows == 0:  # which scikit-learn refuses
+        if rows == 0:  # scikit-learn refuses empty arrays
             return result
         for j, estimator in enumerate(self.estimators):
             said = np.asarray(estimator.predict(matrix))
@@ -336,7 +338,7 @@ class Ensemble(Dictionary):
         return result
 
     def describe(self, j: int) -> str:
-        """One estimator in words: its number and type."""
+        """Describe one estimator by its number and type."""
         return f"base predictor {j} ({type(self.estimators[j]).__name__})"
 
     def __repr__(self) -> str:
@@ -345,9 +347,9 @@ class Ensemble(Dictionary):
 
 
 class Function(Dictionary):
-    """All base predictors at once, as one function.
+    """All base predictors as one function of X.
 
-    How many there are shows when it is first used on data; from then on the number stays.
+    The number of base predictors is found at the first call on data, and must not change later.
     """
 
     def __init__(self, call: Callable[[Any], ArrayLike]) -> None:
@@ -360,11 +362,11 @@ class Function(Dictionary):
     def size(self) -> int:
         """Number of base predictors, known after the first use."""
         if self._size is None:
-            raise ParameterError("how many base predictors the function has is not known before its first use on data")
+            raise ParameterError("the number of a function's base predictors is not known before its first use on data")
         return self._size
 
     def transform(self, X: Any) -> Floats:
-        """Outputs of the function."""
+        """Return the outputs of the function."""
         matrix = as_features(X, np.float64)[0]
         returned: Any = self.call(matrix)
         said = returned.toarray() if sparse.issparse(returned) else np.asarray(returned)
@@ -389,7 +391,7 @@ class Function(Dictionary):
 
 
 def resolve_base(base: Any, X: Any) -> Dictionary:
-    """A dictionary, from whatever describes one."""
+    """Return a dictionary from any description of one."""
     if isinstance(base, Dictionary):
         return base
     if isinstance(base, Integral) and not isinstance(base, bool):
@@ -398,13 +400,13 @@ def resolve_base(base: Any, X: Any) -> Dictionary:
         return base.fitted(X)
     if isinstance(base, list | tuple):
         return Ensemble(base)
-    if isinstance(base, type):  # which could be called, but not for this
+    if isinstance(base, type):  # a class is callable, but is no function of X
         raise ParameterError(f"base is the class {base.__name__}: expected an instance of it")
     if hasattr(base, "predict"):
         raise ParameterError(f"base is a single {type(base).__name__}: expected a list of fitted estimators")
     if callable(base):
         function = Function(base)
-        function.transform(X)  # to learn its size, and to refuse a wrong shape here and not in the middle of a run
+        function.transform(X)  # sets its size, and refuses a wrong shape before a run
         return function
     raise ParameterError(
         f"base={base!r} is {type(base).__name__}: expected Stumps, a whole number of stumps, a Dictionary,"
@@ -413,9 +415,9 @@ def resolve_base(base: Any, X: Any) -> Dictionary:
 
 
 def outputs(dictionary: Dictionary, X: Any, where: Callable[[int], str] | None = None) -> Floats:
-    """What the base predictors say of every row, checked."""
+    """Return the outputs of the base predictors for every row, checked."""
     if getattr(X, "dtype", None) == np.float32:
-        X = X.astype(np.float64)  # the precision in which everything is reckoned
+        X = X.astype(np.float64)  # the precision of all computations
     said = np.ascontiguousarray(dictionary.transform(X), dtype=np.float64)
     expected = (X.shape[0] if hasattr(X, "shape") else len(X), dictionary.size)
     if said.shape != expected:

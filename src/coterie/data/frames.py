@@ -1,4 +1,4 @@
-"""Frames of pandas and polars: told by their types, so that neither library is imported for people who use neither."""
+"""Frames of pandas and polars, recognised by their types without importing either library."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ..errors import DataError
 
 
 def is_polars(value: Any) -> bool:
-    """Whether it is one of polars' objects; whoever hands us one has loaded polars already."""
+    """Return whether a value is an object of polars, without importing polars."""
     return type(value).__module__.partition(".")[0] == "polars"
 
 
 def is_frame(value: Any) -> bool:
-    """Whether it is a DataFrame of pandas or polars; a LazyFrame is refused."""
+    """Return whether a value is a DataFrame of pandas or polars; a LazyFrame is refused."""
     if is_polars(value):
         if type(value).__name__ == "LazyFrame":
             raise DataError("X is a polars LazyFrame; call .collect() first")
@@ -27,7 +27,7 @@ def is_frame(value: Any) -> bool:
 
 
 def split_frame(X: Any, *names: Hashable) -> tuple[Any, list[Any]]:
-    """A frame without the named columns, and these, in the order asked for; `X` itself if none is named."""
+    """Return a frame without the named columns, and these columns in the given order; `X` itself without names."""
     if not names:
         return X, []
     if not is_frame(X):
@@ -38,15 +38,15 @@ def split_frame(X: Any, *names: Hashable) -> tuple[Any, list[Any]]:
             found = f"column {name!r} occurs {count} times" if count else f"no column {name!r}"
             raise DataError(f"{found}; {hint(name, columns)}")
     others = [j for j, name in enumerate(columns) if name not in names]
-    # By position: a pandas frame may repeat the names of its other columns.
+    # Columns are taken by position: a pandas frame may repeat the names of its other columns.
     rest = X[:, others] if is_polars(X) else X.iloc[:, others]
     return rest, [X[name] for name in names]
 
 
 def split_ids(X: Any, agents: Any, column: str | None = None) -> tuple[Any, Any, str | None]:
-    """Features, agent ids, and the name of the column that held them, if it was one.
+    """Return features, agent ids, and the name of the column of ids (None if ids are not a column).
 
-    `agents` are ids, or the name of a column. Without it, `column` holds them, if it is given and X is a frame.
+    `agents` are ids, or the name of a column. If `agents` is None and X is a frame, `column` names the column of ids.
     """
     if agents is None and column is not None and hasattr(X, "columns"):
         agents = column
@@ -57,8 +57,8 @@ def split_ids(X: Any, agents: Any, column: str | None = None) -> tuple[Any, Any,
 
 
 def hint(name: Any, known: Sequence[Any]) -> str:
-    """What may have been meant instead of an unknown name, or a few examples."""
-    # Only the first ones are compared: the search is slow, and an error should not be.
+    """Return a hint for an unknown name: similar known names, or a few examples."""
+    # Only the first names are compared, since the search is slow.
     texts = {str(value): value for value in islice(known, 10_000)}
     close = get_close_matches(str(name), texts)
     if close:

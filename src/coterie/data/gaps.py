@@ -1,4 +1,4 @@
-"""Missing values among numbers: where they are, the means that stand in for them, and their refusal."""
+"""Missing values among numbers: their number, the means that replace them, and errors for them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .raw import FIRST_BLOCK, Names, RawTable, blocks, label_of
 
 @dataclass
 class Statistics:
-    """Of columns of numbers: how many values are missing, the mean of the others, whether these are all the same."""
+    """Number of missing values, mean of the others, and whether these are all equal, for columns of numbers."""
 
     gaps: NDArray[np.int64]
     mean: NDArray[np.float64]
@@ -24,7 +24,7 @@ class Statistics:
 
 
 def statistics(table: RawTable, wanted: Sequence[int], names: Names, only_gaps: bool = False) -> Statistics:
-    """Gaps, means and constancy of columns of numbers; infinities are refused."""
+    """Return missing values, means and constancy of columns of numbers; refuse infinities."""
     if table.columns is None or len(wanted) == 0:
         return _matrix_statistics(table, wanted, names, only_gaps)
     each = [_matrix_statistics(table, [j], names, only_gaps) for j in wanted]
@@ -38,14 +38,14 @@ def statistics(table: RawTable, wanted: Sequence[int], names: Names, only_gaps: 
 def _matrix_statistics(table: RawTable, wanted: Sequence[int], names: Names, only_gaps: bool) -> Statistics:
     p, rows = len(wanted), table.rows
     total = np.zeros(p)
-    # Large finite numbers may overflow here; their columns are looked at again below.
+    # Large finite numbers may overflow here; such columns are processed again below.
     with np.errstate(all="ignore"):
         for block in blocks(rows, p):
             total += table.numbers(wanted, block).sum(axis=0, dtype=np.float64)
     gaps = np.zeros(p, np.int64)
     mean = total / rows
     constant = np.zeros(p, np.bool_)
-    # The sum of a column tells whether all of it is finite: most tables need no second look.
+    # If the sum of a column is finite, so are all its values: most tables need no second pass.
     dirty = np.flatnonzero(~np.isfinite(total))
     if dirty.size:
         again = [wanted[k] for k in dirty.tolist()]
@@ -53,14 +53,14 @@ def _matrix_statistics(table: RawTable, wanted: Sequence[int], names: Names, onl
     if not only_gaps:
         clean = np.flatnonzero(np.isfinite(total))
         constant[clean] = _constant(table, [wanted[k] for k in clean.tolist()])
-        # A mean is rounded, and that of equal numbers may differ from them.
+        # The mean of equal numbers may differ from them by rounding.
         for k in clean[constant[clean]].tolist():
             mean[k] = table.column(wanted[k])[0]
     return Statistics(gaps, mean, constant)
 
 
 def _with_gaps(table: RawTable, wanted: Sequence[int], names: Names) -> tuple[Any, Any, Any]:
-    """Gaps, means and constancy of columns that may hold NaN."""
+    """Return missing values, means and constancy of columns that may hold NaN."""
     p = len(wanted)
     gaps = np.zeros(p, np.int64)
     total, low, high = np.zeros(p), np.full(p, np.inf), np.full(p, -np.inf)
@@ -90,13 +90,13 @@ def _with_gaps(table: RawTable, wanted: Sequence[int], names: Names) -> tuple[An
 
 
 def infinite_rows(table: RawTable) -> list[tuple[int, int, float]]:
-    """Infinities among numbers: row, column and value."""
+    """Return the row, column and value of infinities among numbers."""
     found = []
     for j in range(table.width):
         column = table.column(j)
         if isinstance(column, Levels):
             continue
-        with np.errstate(all="ignore"):  # a sum that is finite tells that all of the column is
+        with np.errstate(all="ignore"):  # if the sum is finite, so are all values of the column
             clean = np.isfinite(np.sum(column, dtype=np.float64))
         if not clean:
             found += [(row, j, float(column[row])) for row in np.flatnonzero(np.isinf(column)).tolist()]
@@ -104,7 +104,7 @@ def infinite_rows(table: RawTable) -> list[tuple[int, int, float]]:
 
 
 def _constant(table: RawTable, wanted: Sequence[int]) -> NDArray[np.bool_]:
-    """Which columns without gaps hold one number only: most are cleared by the first few rows."""
+    """Return whether columns without gaps are constant; most are decided by the first rows."""
     result = np.ones(len(wanted), np.bool_)
     candidates = np.arange(len(wanted))
     if not candidates.size:
@@ -123,7 +123,7 @@ def _constant(table: RawTable, wanted: Sequence[int]) -> NDArray[np.bool_]:
 def refuse_gaps(
     table: RawTable, wanted: Iterable[int], names: Names, missing: str, where: Callable[[int], str]
 ) -> None:
-    """Name the first gap of these columns, and what to do about it; `where` names a row."""
+    """Raise an error for the first missing value of these columns, with advice; `where` names a row."""
     first: tuple[int, int] | None = None
     for j in wanted:
         gap = table.gaps(j)
@@ -134,5 +134,5 @@ def refuse_gaps(
         row, j = first
         advice = "fill it in, or drop the row"
         if missing == "error":
-            advice = 'fill it in, drop the row, or let the mean stand in for it: missing="fill"'
+            advice = 'fill it in, drop the row, or use missing="fill" to replace missing values by the mean'
         raise DataError(f"{where(row)}: column {label_of(j, names)} is missing (NaN); {advice}")

@@ -1,6 +1,6 @@
-"""Agents by their numbers: any hashable ids, as codes 0..n-1. There is no other way from ids to numbers.
+"""Numbering of agents: any hashable ids become codes 0..n-1. All ids are numbered by this module.
 
-Lists of text or of integers, and arrays of integers, are numbered by NumPy alone; other ids need pandas.
+Lists of text or of integers, and arrays of integers, are numbered with NumPy; other ids need pandas.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _PART = 1 << 20
 
 
 def agent_codes(ids: Any, members: Any = None, rows: int | None = None) -> tuple[Integers, tuple[Hashable, ...]]:
-    """Number of the agent of each row, and the agents in this order.
+    """Return the number of the agent of each row, and the agents in the order of their numbers.
 
-    Without ids every row belongs to agent 0. Without members these are the distinct ids, sorted if they can be and
-    otherwise in order of appearance; with them, an id that is not among them is refused.
+    Without ids every row belongs to agent 0. By default, members are the distinct ids, sorted if they can be and
+    otherwise in order of appearance. If members are given, ids that are not among them are refused.
     """
     codes, found = (np.zeros(rows or 0, np.int64), [0] if rows else []) if ids is None else distinct(ids, rows)
     if members is None:
@@ -44,34 +44,34 @@ def agent_codes(ids: Any, members: Any = None, rows: int | None = None) -> tuple
 
 
 def is_sorted(codes: NDArray[Any]) -> bool:
-    """Whether numbers never fall; so the rows of each agent are side by side, and agents in order."""
+    """Return whether numbers never decrease: the rows of each agent are then side by side, and agents in order."""
     parts = (codes[first : first + 1 + _PART] for first in range(0, codes.size, _PART))
     return all(bool(np.all(part[1:] >= part[:-1])) for part in parts)
 
 
 def grouping(codes: Integers, n: int) -> NDArray[Any]:
-    """``np.argsort(codes, kind="stable")`` for numbers below n: by counting, so the time grows with the rows alone."""
+    """Return ``np.argsort(codes, kind="stable")`` for numbers below n, in time proportional to the rows."""
     from scipy import sparse
 
     rows = codes.size
-    # Row r of this matrix has one entry, in the column of its agent. By columns, the rows of an agent stand together,
-    # in the order in which they were given; SciPy counts to get there, and takes int32 where that is enough.
+    # Row r of this matrix has one entry, in the column of its agent. Converted to columns, the rows of an agent are
+    # side by side, in the given order; SciPy converts by counting, with int32 where sufficient.
     alike = sparse.csr_array((np.ones(rows, np.bool_), codes, np.arange(rows + 1)), shape=(rows, n))
     return alike.tocsc().indices
 
 
 def agent_numbers(ids: Any, number: Mapping[Hashable, int], rows: int | None = None) -> Integers:
-    """Numbers of agents that are known, -1 for others; a missing id is an error, not an unknown agent."""
+    """Return the numbers of known agents, and -1 for others; a missing id is an error."""
     return _numbers(*distinct(ids, rows), number)
 
 
 def _numbers(codes: Integers, found: Sequence[Hashable], number: Mapping[Hashable, int]) -> Integers:
-    """From codes of the ids that were found to numbers of agents."""
+    """Translate codes of distinct ids to numbers of agents."""
     return np.array([number.get(value, -1) for value in found], np.int64)[codes]
 
 
 def distinct(ids: Any, rows: int | None = None, what: str = "agents") -> tuple[Integers, list[Any]]:
-    """Which of the distinct ids each entry is, and these as Python scalars: sorted, or in order of appearance."""
+    """Return the code of each id, and the distinct ids as Python scalars: sorted, or in order of appearance."""
     light = _light(ids)
     if light is None:
         return distinct_of_any_kind(as_agent_ids(ids, rows, what), what)
@@ -80,7 +80,7 @@ def distinct(ids: Any, rows: int | None = None, what: str = "agents") -> tuple[I
 
 
 def _light(ids: Any) -> NDArray[Any] | list[Any] | None:
-    """Ids that NumPy can number: an array of integers, or a list of Python integers or of strings. None for others."""
+    """Return ids that NumPy can number (integers, or a list of strings); None for other ids."""
     if type(ids) is np.ndarray and ids.ndim == 1:
         if ids.dtype.kind in "iu":
             return ids
@@ -94,14 +94,14 @@ def _light(ids: Any) -> NDArray[Any] | list[Any] | None:
 
 
 def distinct_of_one_kind(ids: NDArray[Any] | list[Any]) -> tuple[Integers, list[Any]]:
-    """Which of the distinct ids each entry is, and these, sorted."""
+    """Return the code of each id, and the distinct ids, sorted."""
     if isinstance(ids, list):
         found = sorted(set(ids))
         number = {value: k for k, value in enumerate(found)}
         return np.fromiter(map(number.__getitem__, ids), np.int64, len(ids)), found
     if not ids.size:
         return np.zeros(0, np.int64), []
-    if is_sorted(ids):  # as in a table that is grouped by agent: found without sorting, and almost without memory
+    if is_sorted(ids):  # as in a table that is grouped by agent: no sorting, and little memory
         begin = np.concatenate([[0], np.flatnonzero(ids[1:] != ids[:-1]) + 1])
         values = ids[begin]
         if ids.dtype == np.int64 and np.array_equal(values, np.arange(begin.size)):
@@ -111,7 +111,7 @@ def distinct_of_one_kind(ids: NDArray[Any] | list[Any]) -> tuple[Integers, list[
     if span > 4 * ids.size + 1000:
         values, codes = np.unique(ids, return_inverse=True)
         return codes.astype(np.int64, copy=False), values.tolist()
-    # Ids that lie close together need no sorting. Subtracted in their own type only where int64 cannot hold them.
+    # A small range of ids needs no sorting. uint64 is subtracted in its own type, since int64 may not hold it.
     shifted = (ids - low).astype(np.int64) if ids.dtype == np.uint64 else ids.astype(np.int64) - np.int64(low)
     present = np.zeros(span + 1, np.bool_)
     present[shifted] = True
@@ -120,7 +120,7 @@ def distinct_of_one_kind(ids: NDArray[Any] | list[Any]) -> tuple[Integers, list[
 
 
 def as_agent_ids(values: Any, rows: int | None = None, what: str = "agents") -> NDArray[Any]:
-    """Agent ids as a 1-D array; a list is never coerced, so that ``[1, "a"]`` does not turn into ``["1", "a"]``."""
+    """Return agent ids as a 1-D array; a list is never coerced, so that ``[1, "a"]`` does not become ``["1", "a"]``."""
     if values is None:
         return np.zeros(rows or 0, dtype=np.int64)
     if np.ma.isMaskedArray(values):
@@ -145,7 +145,7 @@ def _check_length(ids: NDArray[Any] | list[Any], rows: int | None, what: str) ->
 
 
 def distinct_of_any_kind(ids: NDArray[Any], what: str) -> tuple[Integers, list[Any]]:
-    """Which of the distinct ids each entry is, and these, in order of appearance."""
+    """Return the code of each id, and the distinct ids in order of appearance."""
     import pandas as pd
 
     if ids.dtype.kind == "f":
@@ -162,13 +162,13 @@ def distinct_of_any_kind(ids: NDArray[Any], what: str) -> tuple[Integers, list[A
         ) from None
     if (codes < 0).any():
         raise DataError(f"{what}: the id at row {np.argmax(codes < 0)} is missing; fill it in, or drop the row")
-    # An index gives Timestamps for datetime64; told its dtype, it leaves objects as they are.
+    # A pandas index converts datetime64 to Timestamps; with its dtype given, it keeps objects unchanged.
     values = pd.Index(uniques, dtype=uniques.dtype).tolist()
     return codes.astype(np.int64), [_plain(value) for value in values]
 
 
 def _is_hashable(value: Any) -> bool:
-    # A tuple that holds a list claims to be hashable; only trying tells.
+    # A tuple that contains a list passes isinstance(value, Hashable), but hash() fails.
     try:
         hash(value)
     except TypeError:
@@ -185,10 +185,10 @@ def _plain(value: Any) -> Any:
 
 
 def in_order(ids: list[Any]) -> tuple[Hashable, ...]:
-    """Sorted if the ids have a total order, else as they are."""
+    """Return ids sorted if they have a total order, otherwise unchanged."""
     try:
         ordered = sorted(ids)
-        # Sets compare without complaint, by inclusion, and then sort to nothing in particular.
+        # Sets are compared by inclusion, without an error: their sorted order is meaningless.
         total = all(map(operator.lt, ordered, ordered[1:]))
     except TypeError:
         total = False
@@ -196,7 +196,7 @@ def in_order(ids: list[Any]) -> tuple[Hashable, ...]:
 
 
 def _members(values: Any) -> tuple[Hashable, ...]:
-    """Every agent, in the order given, each of them once."""
+    """Return every agent in the given order; refuse repeated agents."""
     codes, found = distinct(values, what="members")
     if not found:
         raise DataError("members is empty; at least one agent is needed")
@@ -208,17 +208,17 @@ def _members(values: Any) -> tuple[Hashable, ...]:
 
 
 class Written(str):
-    """An id as it is written, in a csv file or a path: whether it is a number shows when all of them are known."""
+    """An id read as text from a csv file or a path; whether it is a number is decided once all ids are known."""
 
     __slots__ = ()
 
 
-#: Ids that are kept as numbers: written as people write them. "007", "1e5" and twenty digits are text.
+#: Ids that are converted to numbers. "007", "1e5" and numbers of twenty digits stay text.
 WRITTEN_NUMBER = re.compile(r"-?(?:0|[1-9]\d{0,14})(?:\.\d{1,9})?")
 
 
 def reading_of(ids: Iterable[Hashable]) -> type:
-    """What ids that are only written are: int or float if all are written as numbers and no other id is text."""
+    """Return the type of ids read as text: int or float if all are written as numbers and no other id is text."""
     kind: type = int
     for value in ids:
         if isinstance(value, Written):
@@ -231,12 +231,12 @@ def reading_of(ids: Iterable[Hashable]) -> type:
 
 
 def as_read(value: Hashable, kind: type) -> Hashable:
-    """An id, as :func:`reading_of` says what those that are only written are."""
+    """Convert an id read as text to the type that :func:`reading_of` returned; return other ids unchanged."""
     return kind(value) if isinstance(value, Written) else value
 
 
 def packed_id(agent: Any) -> Any:
-    """An agent id as json."""
+    """Return an agent id as JSON."""
     if isinstance(agent, (str, int, float, bool)):
         return agent
     if isinstance(agent, tuple):
@@ -245,5 +245,5 @@ def packed_id(agent: Any) -> Any:
 
 
 def unpacked_id(agent: Any) -> Any:
-    """An agent id from json."""
+    """Return an agent id from JSON."""
     return tuple(unpacked_id(part) for part in agent) if isinstance(agent, list) else agent

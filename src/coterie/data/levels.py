@@ -1,6 +1,6 @@
-"""Text and categories: the levels of a column, those that get a column of their own, and the reference.
+"""Text and categories: the levels of a column, the levels that get a column of their own, and the reference.
 
-Dates and times are refused: which number they stand for, days since a start or a weekday, is not for us to guess.
+Dates and times are refused: whether days since a start or a weekday is meant cannot be guessed.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from numpy.typing import NDArray
 from ..errors import DataError
 
 ADVICE = "take the days since a start, or the month or the weekday, as a number"
-#: Types of Python and NumPy that hold dates or times; a Period of pandas is known by its name.
+#: Types of Python and NumPy that hold dates or times; a Period of pandas is recognised by its name.
 TIMES = (dt.date, dt.time, dt.timedelta, np.datetime64, np.timedelta64)
 _DATE = re.compile(r"\d{4}[-/]\d{1,2}[-/]\d{1,2}(?:[T ]|$)")
-#: The most levels of one text column that get a column of their own.
+#: Maximum number of levels of one text column that get a column of their own.
 MAX_LEVELS = 50
-#: The most different texts that a column may hold and still be one of levels: all of them have to be counted.
+#: Maximum number of distinct texts of a column of levels: all of them have to be counted.
 MAX_TEXTS = 1_000_000
 
 
 @dataclass
 class Levels:
-    """Text of one column: which of `texts` each row holds, -1 for a gap. All texts occur."""
+    """Text of one column: the index in `texts` of each row, -1 for a missing value. All texts occur."""
 
     codes: NDArray[Any]
     texts: list[str]
@@ -36,7 +36,7 @@ class Levels:
 
 
 def declared_levels(codes: NDArray[Any], categories: list[Any], label: str) -> Levels:
-    """Levels of a column that was declared to be a category: those that occur, whatever they are, as text."""
+    """Return the occurring levels of a column of categories, converted to text."""
     counts = np.bincount(codes[codes >= 0], minlength=len(categories))
     occurring = np.flatnonzero(counts)
     texts: dict[str, Any] = {}
@@ -44,7 +44,9 @@ def declared_levels(codes: NDArray[Any], categories: list[Any], label: str) -> L
         value = categories[code]
         text = level_text(value)
         if text in texts:
-            raise DataError(f"column {label}: the levels {texts[text]!r} and {value!r} read alike; rename one of them")
+            raise DataError(
+                f"column {label}: the levels {texts[text]!r} and {value!r} are equal as text; rename one of them"
+            )
         texts[text] = value
     renumbered = np.full(len(categories) + 1, -1, np.int64)
     renumbered[occurring] = np.arange(occurring.size)
@@ -52,7 +54,7 @@ def declared_levels(codes: NDArray[Any], categories: list[Any], label: str) -> L
 
 
 def level_text(value: Any) -> str:
-    """A level in words: 1 and 1.0 are one level, since a gap turns whole numbers into floats."""
+    """Return a level as text: 1 and 1.0 are one level, since missing values turn whole numbers into floats."""
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, float) and value.is_integer():
@@ -61,7 +63,7 @@ def level_text(value: Any) -> str:
 
 
 def text_levels(column: NDArray[Any], missing: NDArray[np.bool_]) -> Levels:
-    """Levels of a column of text, numbered as they appear."""
+    """Return the levels of a column of text, numbered in order of appearance."""
     there = [str.__str__(value) for value in column[~missing].tolist()]
     number = {text: code for code, text in enumerate(dict.fromkeys(there))}
     codes = np.full(column.size, -1, np.int64)
@@ -70,9 +72,9 @@ def text_levels(column: NDArray[Any], missing: NDArray[np.bool_]) -> Levels:
 
 
 def choose_levels(counts: Mapping[str, int], label: str) -> tuple[list[str], str | None]:
-    """Levels that get a column, sorted, and the reference; None if that is many levels."""
+    """Return the levels that get a column, sorted, and the reference; None if many levels are the reference."""
     there = sum(counts.values())
-    # Most frequent first and edges by text, so that the order of the rows plays no role.
+    # Sorted by frequency, then by text, so that the order of the rows does not matter.
     ranked = sorted(counts, key=lambda text: (-counts[text], text))
     if len(ranked) > 2 and all(map(_DATE.match, ranked)):
         raise date_error(label, f"text such as {ranked[0]!r}")
@@ -83,7 +85,7 @@ def choose_levels(counts: Mapping[str, int], label: str) -> tuple[list[str], str
         if not np.isnan(number_of(example)):
             advice = "if these are numbers, convert them first (astype(float))"
         else:
-            advice = "an id or free text says nothing about new rows: drop the column, or give it as agents="
+            advice = "an id or free text does not help to predict new rows: drop the column, or give it as agents="
         raise DataError(
             f"column {label}: {len(ranked)} different texts in {there} values, such as {example!r}; {advice}"
         )
@@ -91,7 +93,7 @@ def choose_levels(counts: Mapping[str, int], label: str) -> tuple[list[str], str
 
 
 def number_of(text: str) -> float:
-    """The number that a text is written for; NaN if it is none."""
+    """Return the number written as a text; NaN if the text is no number."""
     try:
         return float(text)
     except ValueError:
@@ -99,10 +101,10 @@ def number_of(text: str) -> float:
 
 
 def is_time(kind: type) -> bool:
-    """Whether values of this type are dates or times."""
+    """Return whether values of this type are dates or times."""
     return issubclass(kind, TIMES) or kind.__name__ == "Period"
 
 
 def date_error(label: str, found: str) -> DataError:
-    """What is raised for a column of dates."""
+    """Return the error for a column of dates."""
     return DataError(f"column {label} holds dates or times ({found}); {ADVICE}")

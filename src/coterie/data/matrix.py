@@ -1,4 +1,4 @@
-"""Numbers and nothing else: the features and labels of :class:`coterie.AgentData`. Text is refused, never parsed."""
+"""Conversion of the features and labels of :class:`coterie.AgentData` to matrices. Text is refused, never parsed."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _CLASSES = (
 )
 
 
-#: Rows are copied, converted and checked in parts of so many numbers: what is needed beside them stays small.
-PART = 1 << 20
+#: Numbers in one part of the rows that are copied, converted or checked at a time, which bounds additional memory.
+NUMBERS_PER_PART = 1 << 20
 
 
 def as_features(X: Any, dtype: Any = None) -> tuple[Any, tuple[str, ...] | None]:
-    """Features as a matrix of `dtype` with NaN for gaps, and the names of a frame's columns.
+    """Return features as a matrix of `dtype` with NaN for missing values, and the names of a frame's columns.
 
-    Without `dtype`, float32 stays what it is, and everything else is float64. An ndarray may be `X` itself, and a
-    csr_array, which is canonical, may share its memory.
+    By default float32 is kept, and everything else becomes float64. The result may be `X` itself if it is an ndarray,
+    and may share the memory of a canonical csr_array.
     """
     names = tuple(map(str, X.columns)) if is_frame(X) else None
     if sparse.issparse(X):
@@ -49,7 +49,7 @@ def as_features(X: Any, dtype: Any = None) -> tuple[Any, tuple[str, ...] | None]
 
 
 def as_labels(y: Any, rows: int) -> Floats:
-    """Labels as float64, one for each row."""
+    """Return labels as float64, one for each row."""
     if hasattr(y, "to_frame"):
         y = y.to_frame()
     else:
@@ -64,7 +64,7 @@ def as_labels(y: Any, rows: int) -> Floats:
 
 
 def _numbers(X: Any, names: Names, dtype: Any, labels: bool = False) -> NDArray[Any]:
-    """A frame or an array as a matrix; text is refused."""
+    """Return a frame or an array as a matrix; refuse text."""
     table = RawTable(X.shape[0], X.shape[1], names)
     fill(table, X)
     if table.columns is None:
@@ -82,7 +82,7 @@ def _numbers(X: Any, names: Names, dtype: Any, labels: bool = False) -> NDArray[
 
 
 def nonfinite(X: Any) -> tuple[Integers, Integers]:
-    """Rows and columns of NaN and infinities."""
+    """Return the rows and columns of NaN and infinities."""
     if sparse.issparse(X):
         bad = np.flatnonzero(~np.isfinite(X.data))
         return np.searchsorted(X.indptr, bad, side="right") - 1, X.indices[bad]
@@ -97,13 +97,13 @@ def nonfinite(X: Any) -> tuple[Integers, Integers]:
 
 
 def parts_of(rows: int, p: int = 1) -> Iterator[slice]:
-    """Rows of p numbers in parts, from the first to the last."""
-    step = max(1, PART // max(1, p))
+    """Generate slices of rows of p numbers each, in order."""
+    step = max(1, NUMBERS_PER_PART // max(1, p))
     return (slice(first, min(first + step, rows)) for first in range(0, rows, step))
 
 
 def take_rows(X: Any, rows: NDArray[Any]) -> Any:
-    """``X[rows]``; C-contiguous whatever X is, without a copy in between."""
+    """Return ``X[rows]``, C-contiguous for any X, without a temporary copy."""
     if sparse.issparse(X):
         return X[rows]
     out = np.empty((len(rows), X.shape[1]), X.dtype)

@@ -1,7 +1,7 @@
-"""Any table as it was given: a matrix of numbers, a sparse matrix, or columns of numbers and of levels.
+"""Raw tables: a matrix of numbers, a sparse matrix, or columns of numbers and of levels.
 
-Arrays, SciPy sparse matrices, and pandas and polars frames are read here; what is neither a number nor text is refused
-by its row and column. Nothing but NumPy is imported for arrays: the first fit of a process should not wait for pandas.
+Arrays, SciPy sparse matrices, and pandas and polars frames are read here; values that are neither numbers nor text are
+refused with their row and column. Arrays need only NumPy, so that a first fit does not wait for the import of pandas.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .levels import ADVICE, Levels, date_error, declared_levels, is_time, text_l
 Names = tuple[str, ...] | None
 
 FIRST_BLOCK = 1024
-_BLOCK = 1 << 18  # numbers in one block of rows: two megabytes, which a cache holds
+_BLOCK = 1 << 18  # numbers in one block of rows: two megabytes, which fit into a cache
 _NUMBERS = (Real, Decimal, np.bool_)
 _RESHAPE = (
     "Reshape your data either using array.reshape(-1, 1) if your data has a single feature"
@@ -32,7 +32,7 @@ _RESHAPE = (
 
 
 class ValueKindError(DataError, TypeError):
-    """A value that is neither a number nor text: scikit-learn's conventions ask for a TypeError."""
+    """A value is neither a number nor text; also a TypeError, as scikit-learn's conventions require."""
 
 
 @dataclass
@@ -47,17 +47,17 @@ class RawTable:
     columns: list[Any] | None = None
 
     def column(self, j: int) -> Any:
-        """One column: numbers with NaN for gaps, or Levels."""
+        """Return one column: numbers with NaN for missing values, or Levels."""
         return self.matrix[:, j] if self.columns is None else self.columns[j]
 
     def gaps(self, j: int) -> NDArray[np.bool_]:
-        """In which rows one column is missing."""
+        """Return whether each value of a column is missing."""
         column = self.column(j)
         gaps: NDArray[np.bool_] = column.codes < 0 if isinstance(column, Levels) else np.isnan(column)
         return gaps
 
     def numbers(self, wanted: Sequence[int], rows: slice) -> NDArray[Any]:
-        """Some columns of numbers, of some rows, with their gaps."""
+        """Return some columns of numbers for some rows, with NaN for missing values."""
         if self.columns is None:
             block = self.matrix[rows]
             everything = len(wanted) == self.width
@@ -68,12 +68,12 @@ class RawTable:
 
     @property
     def dtype(self) -> Any:
-        """That of the matrix; columns of several kinds become float64."""
+        """Type of the matrix; float64 for columns of several types."""
         return np.dtype(np.float64) if self.matrix is None else self.matrix.dtype
 
 
 def blocks(rows: int, width: int, first: int | None = None) -> Iterator[slice]:
-    """Slices of rows; with `first`, a small one and then larger ones, for those who expect to stop early."""
+    """Generate slices of rows; with `first`, a small one and then larger ones, for loops that usually stop early."""
     most = max(_BLOCK // max(width, 1), 64)
     size = most if first is None else min(first, most)
     start = 0
@@ -89,7 +89,7 @@ def read(
     used: frozenset[int] | None = None,
     check_names: Callable[[Names, str], None] | None = None,
 ) -> RawTable:
-    """Any table; of its columns only those in `used`, after its names have passed."""
+    """Read any table; only the columns in `used`, after `check_names` has accepted the names."""
     names: Names = None
     framed = is_frame(X)
     if framed:
@@ -111,7 +111,7 @@ def read(
 
 
 def fill(table: RawTable, X: Any, used: frozenset[int] | None = None) -> None:
-    """Read a frame or an array with two axes: as a matrix if all of it is numbers, else column by column."""
+    """Read a frame or a 2-D array: as a matrix if all columns are numbers, otherwise column by column."""
     if is_frame(X):
         _read_frame(X, table, used)
     elif X.dtype.kind in "biuf":
@@ -128,7 +128,7 @@ def fill(table: RawTable, X: Any, used: frozenset[int] | None = None) -> None:
 
 
 def as_array(X: Any) -> NDArray[Any]:
-    """Anything that is no frame as an array; a list of numbers and text keeps its numbers."""
+    """Return anything that is no frame as an array; numbers in a list of numbers and text stay numbers."""
     if np.ma.isMaskedArray(X):
         gap: Any = np.nan if X.dtype.kind in "biuf" else None
         X = np.where(np.ma.getmaskarray(X), gap, X.data)
@@ -136,7 +136,7 @@ def as_array(X: Any) -> NDArray[Any]:
         array = np.asarray(X)
     except ValueError as error:
         raise DataError(f"X is not a regular array: {error}") from error
-    except (TypeError, OverflowError):  # kinds that have no type in common
+    except (TypeError, OverflowError):  # types without a common type
         return np.asarray(X, dtype=object)
     if array.dtype.kind in "US" and not isinstance(X, np.ndarray):
         # NumPy has turned the numbers of a mixed list into text.
@@ -145,9 +145,9 @@ def as_array(X: Any) -> NDArray[Any]:
 
 
 def _floats(array: NDArray[Any]) -> NDArray[Any]:
-    """float32 and float64 as they are, other numbers as float64; C-contiguous."""
+    """Return float32 and float64 unchanged, other numbers as float64; C-contiguous."""
     single = array.dtype.kind == "f" and array.dtype.itemsize == 4
-    with np.errstate(over="ignore"):  # an infinity is refused later, by its place
+    with np.errstate(over="ignore"):  # infinities are refused later, with their row and column
         return np.ascontiguousarray(array, dtype=np.float32 if single else np.float64)
 
 
@@ -203,8 +203,8 @@ def _read_frame(X: Any, table: RawTable, used: frozenset[int] | None) -> None:
 
 
 def canonical(sparse: Any, X: Any, dtype: Any = None) -> Any:
-    """A sparse matrix row by row, each entry once and in order; what the caller holds stays as it is."""
-    with np.errstate(over="ignore"):  # an infinity is refused later, by its place
+    """Return a sparse matrix as CSR with sorted entries without duplicates; the caller's matrix is not changed."""
+    with np.errstate(over="ignore"):  # infinities are refused later, with their row and column
         matrix = sparse.csr_array(X, dtype=dtype or (np.float32 if X.dtype == np.float32 else np.float64))
     if not matrix.has_canonical_format:
         matrix = matrix.copy() if np.may_share_memory(matrix.data, X.data) else matrix
@@ -232,8 +232,8 @@ def _read_sparse(sparse: Any, X: Any) -> Any:
 
 
 def sparse_means(matrix: Any) -> list[float]:
-    """Mean of each column of a sparse matrix."""
-    # Divided first, so that the sum of large numbers stays finite.
+    """Return the mean of each column of a sparse matrix."""
+    # Divided before summing, so that sums of large numbers stay finite.
     weights = matrix.data.astype(np.float64) / matrix.shape[0]
     return np.bincount(matrix.indices, weights=weights, minlength=matrix.shape[1]).tolist()
 
@@ -274,7 +274,7 @@ def _polars_column(series: Any, label: str) -> Any:
 
 
 def array_column(column: NDArray[Any], label: str) -> Any:
-    """One column of an array of any kind."""
+    """Read one column of an array of any type."""
     kind = column.dtype.kind
     if kind in "biuf":
         return _floats(column)
@@ -305,7 +305,7 @@ def array_column(column: NDArray[Any], label: str) -> Any:
     if not texts:
         return _object_numbers(column, missing, label)
     if numbers:
-        # A gap of a text column is often a float NaN.
+        # Missing values in a text column are often float NaN.
         at = np.flatnonzero(_of_types(column, numbers))
         empty = np.array([v.is_nan() if isinstance(v, Decimal) else v != v for v in column[at]], np.bool_)
         missing[at[empty]] = True
@@ -321,7 +321,7 @@ def array_column(column: NDArray[Any], label: str) -> Any:
 def _object_numbers(column: NDArray[Any], missing: NDArray[np.bool_], label: str) -> NDArray[Any]:
     result = np.full(column.size, np.nan)
     try:
-        with np.errstate(over="ignore"):  # an infinity is refused later, by its place
+        with np.errstate(over="ignore"):  # infinities are refused later, with their row and column
             result[~missing] = column[~missing].astype(np.float64)
     except (OverflowError, ValueError, TypeError):
         for row in np.flatnonzero(~missing).tolist():
@@ -345,16 +345,16 @@ def _first(column: NDArray[Any], kinds: set[type]) -> int:
 
 
 def label_of(j: int, names: Names) -> str:
-    """A column in an error: its name in quotes, or its number."""
+    """Name a column in an error: its name in quotes, or its number."""
     return str(j) if names is None else repr(names[j])
 
 
 def plain_name(j: int, names: Names) -> str:
-    """A column in a list of names: its own, or "x0", "x1", ..."""
+    """Name a column in a list of names: its name, or "x0", "x1", ..."""
     return f"x{j}" if names is None else names[j]
 
 
 def short(value: Any) -> str:
-    """A value in an error, cut if it is long."""
+    """Return a value as text for an error, shortened if it is long."""
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."

@@ -1,6 +1,6 @@
-"""What is known of the columns of a table after a look at its rows: enough to decide how they become numbers.
+"""Summaries of the columns of a table, which suffice to decide how columns are encoded.
 
-Summaries of parts of a table add up to those of all of it, so that no one place has to hold its rows.
+Summaries of parts of a table add up to the summary of the whole table, so that no process has to hold all rows.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from .gaps import statistics
 from .levels import Levels
 from .raw import RawTable, blocks
 
-#: What an encoded column holds: ("value", None), ("level", its text) or ("missing", None).
-Part = tuple[str, str | None]
-#: A fingerprint: two sums modulo 2^64.
+#: Content of an encoded column: ("value", None), ("level", its text) or ("missing", None).
+EncodedPart = tuple[str, str | None]
+#: Fingerprint of a column: two sums modulo 2^64.
 Print = tuple[int, int]
 
 _MASK = (1 << 64) - 1
@@ -27,17 +27,17 @@ _NOTHING: Print = (0, 0)
 
 @dataclass
 class Numbers:
-    """A column of numbers."""
+    """Summary of a column of numbers."""
 
     rows: int
     gaps: int
-    mean: float  # of those that are there; the number itself where all are the same
-    constant: bool  # whether all that are there are the same
-    values_print: Print = _NOTHING  # of the numbers, where they are there
-    gaps_print: Print = _NOTHING  # of ones, where they are not
+    mean: float  # of the values that are not missing; exactly the value if all are equal
+    constant: bool  # whether all values that are not missing are equal
+    values_print: Print = _NOTHING  # fingerprint of the values that are not missing
+    gaps_print: Print = _NOTHING  # fingerprint of ones in the rows with missing values
 
     def __add__(self, other: Numbers) -> Numbers:
-        """The summary of both parts."""
+        """Return the summary of both parts."""
         prints = _sum(self.values_print, other.values_print), _sum(self.gaps_print, other.gaps_print)
         rows, gaps = self.rows + other.rows, self.gaps + other.gaps
         mine, theirs, there = self.rows - self.gaps, other.rows - other.gaps, rows - gaps
@@ -46,24 +46,24 @@ class Numbers:
             return Numbers(rows, gaps, some.mean, some.constant, *prints)
         if self.constant and other.constant and self.mean == other.mean:
             return Numbers(rows, gaps, self.mean, True, *prints)
-        # Weights first: the sum of large numbers stays finite.
+        # Weights are applied first, so that sums of large numbers stay finite.
         mean = self.mean * (mine / there) + other.mean * (theirs / there)
         return Numbers(rows, gaps, mean, False, *prints)
 
 
 @dataclass
 class Texts:
-    """A column of text or categories."""
+    """Summary of a column of text or categories."""
 
     rows: int
     gaps: int
     counts: dict[str, int]
-    declared: bool  # to be a category, wherever it holds anything
-    level_prints: dict[str, Print] | None = None  # of ones, in the rows of each level; None if nobody asked
+    declared: bool  # whether all parts with values are declared as categories
+    level_prints: dict[str, Print] | None = None  # fingerprint of ones in the rows of each level; None if not needed
     gaps_print: Print = _NOTHING
 
     def __add__(self, other: Texts) -> Texts:
-        """The summary of both parts; it takes over what the first one holds."""
+        """Return the summary of both parts; the dictionaries of the first part are reused."""
         counts, prints = self.counts, self.level_prints
         for text, count in other.counts.items():
             counts[text] = counts.get(text, 0) + count
@@ -76,9 +76,9 @@ class Texts:
 
 
 def summarise(table: RawTable, first: int | None = None) -> list[Numbers | Texts]:
-    """A summary of each column of a table that is not sparse; infinities are refused.
+    """Summarise each column of a table that is not sparse; refuse infinities.
 
-    With `first`, the number of its first row among all, there are fingerprints, too.
+    `first` is the number of the table's first row among all rows; if given, fingerprints are computed, too.
     """
     wanted = [j for j in range(table.width) if not isinstance(table.column(j), Levels)]
     found = statistics(table, wanted, table.names)
@@ -99,20 +99,20 @@ def summarise(table: RawTable, first: int | None = None) -> list[Numbers | Texts
     return columns
 
 
-# Which encoded columns are copies of others is told without their rows by fingerprints: the sum over rows of a random
-# odd number, the row's key, times the scrambled bits of what the column holds there, twice. Sums add up over parts of a
-# table, and what stands in for gaps, or a level's ones, can be put in when means and levels are known. Two columns that
-# differ have the same one with a probability of about 2^-120.
+# Fingerprints find encoded columns that are copies of others without comparing rows. A fingerprint is the sum over rows
+# of a random odd number, the row's key, times the scrambled bits of the column's value in this row, for two keys. Sums
+# add up over parts of a table; values that replace missing ones, and the ones of levels, are added when means and
+# levels are known. Two different columns have equal fingerprints with a probability of about 2^-120.
 
 
 def copies_by_prints(
     found: Sequence[Numbers | Texts],
     single: bool,
     source: Sequence[int],
-    parts: Sequence[Part],
+    parts: Sequence[EncodedPart],
     means: Sequence[float | None],
 ) -> dict[int, int]:
-    """Encoded columns that equal an earlier one, and which; `single` if they are encoded in single precision."""
+    """Return, for each encoded column that equals an earlier one, this earlier column; `single` means float32."""
     one = _scrambled_number(1.0)
     first: dict[Print, int] = {}
     copies = {}
@@ -149,7 +149,7 @@ def _number_prints(table: RawTable, wanted: Sequence[int], keys: NDArray[np.uint
 
 
 def _level_prints(column: Levels, keys: NDArray[np.uint64]) -> list[Print]:
-    """Of the gaps, and of each level."""
+    """Return the fingerprints of the missing values, and of each level."""
     sums = np.zeros((len(column.texts) + 1, 2), np.uint64)
     np.add.at(sums, np.asarray(column.codes) + 1, keys)
     return _pairs(sums)
@@ -160,14 +160,14 @@ def _pairs(sums: NDArray[np.uint64]) -> list[Print]:
 
 
 def _keys(first: int, rows: int) -> NDArray[np.uint64]:
-    """Two odd numbers for each row, the same wherever it is looked at."""
+    """Return two odd numbers for each row, which depend on the row's number only."""
     number = 2 * (np.uint64(first) + np.arange(rows, dtype=np.uint64))
     keys = np.stack([number + np.uint64(1), number + np.uint64(2)], axis=1) * np.uint64(0x9E3779B97F4A7C15)
     return _scrambled(keys) | np.uint64(1)
 
 
 def _scrambled(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """The mixing function of SplitMix64: one to one, and 0 stays 0."""
+    """Apply the mixing function of SplitMix64, which is one-to-one and maps 0 to 0."""
     bits = bits ^ (bits >> np.uint64(30))
     bits *= np.uint64(0xBF58476D1CE4E5B9)
     bits ^= bits >> np.uint64(27)

@@ -1,6 +1,6 @@
-"""A table on its way into a fit: read, encoded and grouped by agent, once.
+"""Tables of a fit: read, encoded and grouped by agent.
 
-:meth:`Table.learn` is the only door of ``fit``; ``predict`` applies the same columns again (:meth:`Table.more`).
+:meth:`Table.learn` prepares the rows of ``fit``; :meth:`Table.more` encodes the rows of ``predict`` in the same way.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from .sources import is_source
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Rows of numbers, whose they are, and how the columns became numbers."""
+    """Encoded rows, their agents, and the encoding of the columns."""
 
     X: Any  # (rows, p) encoded columns; csr_array if the input was sparse
-    codes: Integers  # number of the agent of each row; -1 for one that was not there at fit
+    codes: Integers  # number of the agent of each row; -1 for an agent that was not in the fit
     members: tuple[Hashable, ...]  # id of each agent
-    columns: Columns  # to encode more rows in the same way
-    agent_column: str | None  # the column that held the ids, if it was one
-    y: NDArray[Any] | None = None  # labels as they were given, none missing
+    columns: Columns  # encoding of the columns
+    agent_column: str | None  # name of the column of ids, if ids were a column
+    y: NDArray[Any] | None = None  # labels as given, none missing
     weight: NDArray[np.float64] | None = None
-    ids: Any = None  # of the agent of each row, as they were given
+    ids: Any = None  # id of the agent of each row, as given
 
     def where(self, row: int) -> str:
-        """A row, and whose it is, for an error."""
+        """Name a row and its agent in an error."""
         return named_row(self.ids, row)
 
     @classmethod
@@ -52,17 +52,17 @@ class Table:
     ) -> Self:
         """Read, encode and group the rows of a fit; `owner` is the estimator's name, for messages.
 
-        Without `drop`, columns that say nothing stay, and arrays, whose columns have no names, must not have gaps;
-        ``missing="refuse"`` takes nothing but whole columns of numbers.
+        If `drop` is False, uninformative columns are kept, and missing values are refused in arrays; with
+        ``missing="refuse"``, only columns of numbers without missing values are accepted.
 
-        Rows may be in files, or anywhere else that a source names: `y` is then a column, and so is `agents`. Of a frame
-        both may be columns, too.
+        X may be a source of rows: `y` and `agents` are then names of columns. In a frame, they may be names of columns,
+        too.
         """
         if is_source(X):
             from .sources.survey import collected  # pandas, which arrays do without
 
             if sample_weight is not None:
-                raise DataError("sample_weight goes with rows, row by row: leave it out where X is a source of rows")
+                raise DataError("sample_weight needs rows in memory: leave it out where X is a source of rows")
             X, y, agents, known = collected(X, y, agents, owner)
             members = known if members is None else members
         X, y, _ = split_target(X, y)
@@ -72,7 +72,7 @@ class Table:
         if missing == "refuse" and not columns.is_identity:
             from .matrix import as_features
 
-            as_features(features)  # refuses a column of text by its name
+            as_features(features)  # refuses a column of text, with its name
         rows = matrix.shape[0]
         codes, ordered = agent_codes(ids, members, rows)
         labels = labels_of(y, rows, codes, ordered)
@@ -89,9 +89,9 @@ class Table:
         owner: str = "Table",
         target: str | None = None,
     ) -> Self:
-        """New rows, encoded as the columns say; agents that are not in `number` have the code -1.
+        """Encode new rows with the given columns; agents that are not in `number` get the code -1.
 
-        Without ids, rows are those of the only agent. A frame may still hold `target`, the labels of the fit.
+        Without ids, rows belong to the only agent. A frame may still contain `target`, the labels of the fit.
         """
         features, ids, _ = split_ids(without_target(X, target, batches=True), agents, agent_column)
         matrix = columns.apply(features, owner, partial(named_row, ids))
@@ -104,14 +104,14 @@ class Table:
 
 
 def named_row(ids: Any, row: int) -> str:
-    """A row, and whose it is, for an error."""
+    """Name a row and its agent in an error."""
     return f"row {row}" if ids is None else f"row {row} (agent {as_agent_ids(ids).tolist()[row]!r})"
 
 
 def split_target(X: Any, y: Any) -> tuple[Any, Any, str | None]:
-    """Features, labels, and the name of the column that holds them if `y` is one: of a frame, it is taken out.
+    """Return features, labels, and the name of the column of labels if `y` is one; this column is removed from a frame.
 
-    A source is left as it is: whoever reads it takes the column out.
+    A source is returned unchanged: the column is removed when the source is read.
     """
     if not isinstance(y, str):
         return X, y, None
@@ -119,7 +119,7 @@ def split_target(X: Any, y: Any) -> tuple[Any, Any, str | None]:
         return X, y, y
     if not is_frame(X):
         raise DataError(
-            f"y={y!r} is the name of a column, which needs a DataFrame, or a place where rows are; X is "
+            f"y={y!r} is the name of a column, which needs a DataFrame or a source of rows, but X is "
             f"{type(X).__name__}: pass the labels themselves"
         )
     features, [labels] = split_frame(X, y)
@@ -127,15 +127,15 @@ def split_target(X: Any, y: Any) -> tuple[Any, Any, str | None]:
 
 
 def without_target(X: Any, target: str | None, batches: bool = False) -> Any:
-    """Rows to predict: a frame without the column that held the labels at fit, if it is still there.
+    """Return rows to predict: a frame without the column that held the labels at fit.
 
-    A place where rows are is refused; `batches` says whether a Ray Dataset would do.
+    Refuses a source of rows; `batches` says whether the message suggests a Ray Dataset.
     """
     if is_source(X):
         place = repr(fspath(X)) if isinstance(X, str | PathLike) else "..."
         more = f", or predict them in batches: predict(ray.data.read_parquet({place}))" if batches else ""
         raise DataError(
-            "X says where rows are, and rows themselves are needed here: read them first, as by "
+            "X is a source of rows, but rows in memory are needed here: read them first, with "
             f"pandas.read_parquet({place}){more}"
         )
     if target is None or not is_frame(X) or target not in list(X.columns):
@@ -146,10 +146,10 @@ def without_target(X: Any, target: str | None, batches: bool = False) -> Any:
 def more_labelled(
     X: Any, y: Any, agents: Any, agent_column: str | None, target: str | None, owner: str
 ) -> tuple[Any, Any, Any]:
-    """More rows with labels, in memory, as they are after a fit: features, labels and agents.
+    """Return features, labels and agents of more rows in memory.
 
-    Rows and names may be given as for a fit. A frame may hold the labels of the fit, `target`, also where others are
-    given.
+    Rows and names may be given as for a fit. A frame may contain the labels of the fit, `target`, even if other labels
+    are given.
     """
     if is_source(X):
         from .sources.survey import collected  # pandas, which arrays do without
@@ -161,7 +161,7 @@ def more_labelled(
 
 
 def labels_of(y: Any, rows: int, codes: Integers, members: tuple[Hashable, ...]) -> NDArray[Any]:
-    """One label for each row, none of them missing."""
+    """Return the labels, checked: one for each row, none missing."""
     if y is None:
         raise DataError("y is missing: requires y to be passed, but the target y is None")
     values = np.asarray(y)
@@ -202,7 +202,7 @@ def labels_of(y: Any, rows: int, codes: Integers, members: tuple[Hashable, ...])
 
 
 def weights_of(sample_weight: Any, rows: int) -> NDArray[np.float64] | None:
-    """One weight for each row, finite and not negative; None if there are none."""
+    """Return the weights, checked: one for each row, finite and not negative; None if none are given."""
     if sample_weight is None:
         return None
     weight = np.asarray(sample_weight, dtype=np.float64)

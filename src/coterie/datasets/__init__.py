@@ -1,5 +1,5 @@
-"""Data to try things on: generators of the papers' synthetic tasks, splits and shifts of given rows, and real datasets,
-three of them bundled.
+"""Datasets: generators of the papers' synthetic tasks, splits and shifts of given rows, and real datasets, three of
+which are bundled.
 """
 
 from . import splits

@@ -1,8 +1,8 @@
-"""From the original public files of a dataset to its npz file.
+"""Conversion of the original public files of a dataset to an npz file.
 
-A converter takes :class:`Originals`, the files that it was given, and returns arrays. :func:`convert` keeps those of a
-dataset only if they have the digest that :mod:`coterie.datasets.sources` has for them. Sets in the formats of other
-benchmarks, which everybody makes for themselves, have no digest to compare with. Nothing is downloaded or unpickled.
+A converter takes :class:`Originals`, the given files, and returns arrays. :func:`convert` keeps the arrays only if
+their digest equals the one in :mod:`coterie.datasets.sources`. Sets in the formats of other benchmarks, which users
+generate themselves, have no digest. Nothing is downloaded or unpickled.
 """
 
 from __future__ import annotations
@@ -51,28 +51,29 @@ def convert(
     folder: str | os.PathLike[str] | None = None,
     called: str | None = None,
 ) -> Path:
-    """Make the file of a dataset from its originals.
+    """Convert the original files of a dataset.
 
     Parameters
     ----------
     name : str
         One of :data:`~coterie.datasets.SOURCES`; or "leaf" or "pfllib", the formats of these benchmarks.
     paths : sequence of path
-        The original files, or folders or archives with them; ``SOURCES[name].originals`` says where they are.
+        The original files, or folders or archives that contain them; ``SOURCES[name].originals`` says where to get
+        them.
     folder : path, optional
-        Where to write it. Default: the folder in the user's cache where loaders look for it.
+        Folder of the new file. Default: the folder in the user's cache in which loaders look.
     called : str, optional
-        What to call a set in one of the formats, for :func:`~coterie.datasets.read_converted`. Default: as its format.
+        Name of a set in one of the formats, for :func:`~coterie.datasets.read_converted`. Default: the format's name.
 
     Returns
     -------
     Path
-        Of the new file.
+        The new file.
 
     Raises
     ------
     DataError
-        If a file is missing or cannot be read, or if the result is not what it must be: then nothing is kept.
+        If a file is missing or cannot be read, or the result has the wrong digest: no file is then written.
 
     Examples
     --------
@@ -113,7 +114,7 @@ def _verify(name: str, arrays: Arrays) -> None:
 
 
 def _file_of(name: str, called: str | None) -> str:
-    """The name of the file. That of a set in one of the formats must not be mistaken for a verified dataset."""
+    """Return the name of the file, which for a set in a format must differ from all verified datasets' names."""
     if name not in FORMATS:
         source = source_of(name)
         if called is not None:
@@ -131,7 +132,7 @@ def _file_of(name: str, called: str | None) -> str:
 
 
 def school(files: Originals) -> Arrays:
-    """``school_b.mat`` (x, y, task_indexes) and ``school_1..10_indexes.mat`` (tr, tst), all counted from 1."""
+    """Convert ``school_b.mat`` (x, y, task_indexes) and ``school_1..10_indexes.mat`` (tr, tst), with indices from 1."""
     data = _mat(files, "school_b.mat")
     X = data["x"].T
     starts = data["task_indexes"].ravel().astype(int) - 1
@@ -146,7 +147,7 @@ def school(files: Originals) -> Arrays:
 
 
 def computers(files: Originals) -> Arrays:
-    """``conjointAnalysisComputerBuyers.mat``: likeBuy, designMarix (so it is spelt), computerDataZ."""
+    """Convert ``conjointAnalysisComputerBuyers.mat``: likeBuy, designMarix (the file's spelling), computerDataZ."""
     data = {key.lower(): value for key, value in _mat(files, "conjointAnalysisComputerBuyers.mat").items()}
     scores, design = data["likebuy"], data["designmarix"]
     buyers, profiles = scores.shape
@@ -155,7 +156,7 @@ def computers(files: Originals) -> Arrays:
         design[item],
         _float32(scores).ravel(),
         np.repeat(np.arange(buyers), profiles),
-        item >= 16,  # the last four were made for validation
+        item >= 16,  # the last four items were designed for validation
         item=item.astype(np.int8),
         agent_covariates=_float32(data["computerdataz"]),
         feature_names=np.array(COMPUTER_COLUMNS),
@@ -163,7 +164,7 @@ def computers(files: Originals) -> Arrays:
 
 
 def harws(files: Originals) -> Arrays:
-    """The UCI HAR folder: ``{train,test}/{X,y,subject}_{train,test}.txt`` and ``features.txt``."""
+    """Convert the UCI HAR folder: ``{train,test}/{X,y,subject}_{train,test}.txt`` and ``features.txt``."""
     parts = ("train", "test")
     X, y, subject = (
         [_table(files.read(f"{part}/{what}_{part}.txt")) for part in parts] for what in ("X", "y", "subject")
@@ -175,7 +176,7 @@ def harws(files: Originals) -> Arrays:
 
 
 def vehicle(files: Originals) -> Arrays:
-    """``mytrain.json`` of Ditto: users, and for each its x and y."""
+    """Convert ``mytrain.json`` of Ditto: users, each with x and y."""
     data = json.loads(files.read("mytrain.json"))
     users = [data["user_data"][name] for name in data["users"]]
     agent = np.repeat(np.arange(len(users)), [len(user["y"]) for user in users])
@@ -184,7 +185,7 @@ def vehicle(files: Originals) -> Arrays:
 
 
 def mnist(files: Originals) -> Arrays:
-    """The four idx files, gzipped or not, named with ``-idx`` or with ``.idx``."""
+    """Convert the four idx files, gzipped or not, named with ``-idx`` or with ``.idx``."""
 
     def read(name: str) -> np.ndarray:
         return _idx(files.read(name, name.replace("-idx", ".idx")), name)
@@ -198,7 +199,7 @@ def mnist(files: Originals) -> Arrays:
 
 
 def mds4(files: Originals) -> Arrays:
-    """``processed_acl``: a review is a line of ``word:count`` with ``#label#:`` and its label at the end."""
+    """Convert ``processed_acl``: each review is a line of ``word:count``, with ``#label#:`` and the label last."""
     reviews, labels = [], []
     for domain in FOUR_DOMAINS:
         for label, name in ((1, "positive"), (-1, "negative")):
@@ -216,7 +217,7 @@ def mds4(files: Originals) -> Arrays:
 
 
 def mds14(files: Originals) -> Arrays:
-    """``fdu-mtl``: a review is a line, 0 or 1, a tab and the text, with spaces between the words."""
+    """Convert ``fdu-mtl``: each review is a line of 0 or 1, a tab, and the text with spaces between the words."""
     reviews, labels, agent, split = [], [], [], []
     for k, domain in enumerate(SIXTEEN_DOMAINS):
         for part, name in enumerate(("train", "test")):
@@ -231,7 +232,7 @@ def mds14(files: Originals) -> Arrays:
 
 
 def landmine(files: Originals) -> Arrays:
-    """``LandmineData.mat``: cells feature and label, one for each field."""
+    """Convert ``LandmineData.mat``: cell arrays feature and label, with one cell for each field."""
     data = _mat(files, "LandmineData.mat")
     features, labels = (list(data[key].ravel()) for key in ("feature", "label"))
     agent = np.repeat(np.arange(len(features)), [len(field) for field in features])
@@ -240,7 +241,7 @@ def landmine(files: Originals) -> Arrays:
 
 
 def parkinsons(files: Originals) -> Arrays:
-    """``parkinsons_updrs.data``: a table with a header, and commas (UCI) or tabs (a copy) between the columns."""
+    """Convert ``parkinsons_updrs.data``: a table with a header, separated by commas (UCI) or tabs (a copy)."""
     content = files.read("parkinsons_updrs.data")
     first, _, rest = content.partition(b"\n")
     tab = b"\t" in first
@@ -252,7 +253,7 @@ def parkinsons(files: Originals) -> Arrays:
     return _arrays(X, total, agent, y_motor=motor, feature_names=np.array(list(columns)))
 
 
-#: What turns originals into arrays, by the name of the dataset.
+#: Converters by the name of the dataset.
 CONVERTERS: dict[str, Callable[[Originals], Arrays]] = {
     "school": school,
     "computers": computers,
@@ -265,36 +266,36 @@ CONVERTERS: dict[str, Callable[[Originals], Arrays]] = {
     "parkinsons": parkinsons,
 }
 
-#: What reads the sets of other benchmarks, by the name of the format.
+#: Readers of the sets of other benchmarks, by the name of the format.
 FORMATS: dict[str, Callable[[Originals], Arrays]] = {"leaf": leaf, "pfllib": pfllib}
 
 
-# -- what they share --------------------------------------------------------------------------------------------------
+# -- shared helpers ---------------------------------------------------------------------------------------------------
 
 
 def _mat(files: Originals, name: str) -> dict[str, Any]:
     content = files.read(name)
     try:
         return loadmat(io.BytesIO(content))
-    except Exception as error:  # SciPy has no one error for what is not a MATLAB file
+    except Exception as error:  # SciPy raises various errors for files that are no MATLAB files
         raise DataError(f"{name} cannot be read as a MATLAB file: {error}") from error
 
 
 def _table(content: bytes, separator: str | None = None) -> np.ndarray:
-    """Numbers in lines. Not by pandas, whose fast parser may be off by a bit."""
+    """Return lines of numbers as an array. pandas is not used, since its fast parser may be wrong in the last bit."""
     if not content.strip():
         raise DataError("a table of the originals has no rows")
     return np.loadtxt(io.BytesIO(content), delimiter=separator, ndmin=2)
 
 
 def _lines(content: bytes) -> list[str]:
-    """Lines of a text. Not splitlines, which also breaks lines at characters that reviews may hold."""
+    """Return the lines of a text. splitlines would also break lines at characters that reviews may contain."""
     lines = content.decode("utf-8", errors="replace").split("\n")
     return [line.rstrip("\r") for line in lines if line.strip()]
 
 
 def _idx(content: bytes, name: str) -> np.ndarray:
-    """The array of an idx file of bytes: 0, 0, 8, the number of axes, their lengths, the values."""
+    """Return the array of an idx file of bytes: 0, 0, 8, the number of axes, their lengths, the values."""
     axes = content[3] if content[:3] == b"\0\0\x08" else 0
     shape = tuple(int(length) for length in np.frombuffer(content[4 : 4 + 4 * axes], dtype=">u4"))
     values = np.frombuffer(content[4 + 4 * axes :], dtype=np.uint8)
@@ -308,7 +309,7 @@ def _float32(values: Any) -> np.ndarray:
 
 
 def _arrays(X: Any, y: np.ndarray, agent: np.ndarray, split: np.ndarray | None = None, **more: np.ndarray) -> Arrays:
-    """What a file holds: features in single precision, or as the arrays that they are; no split is -1."""
+    """Return the arrays of a file: features in single precision, unless given as arrays; split -1 means no split."""
     features = X if isinstance(X, dict) else {"X": _float32(X)}
     split = np.full(len(agent), -1) if split is None else split
     return {**features, "y": y, "agent": agent.astype(np.int16), "split": split.astype(np.int8), **more}

@@ -1,4 +1,4 @@
-"""Sets of federated benchmarks, LEAF and PFLlib, from files on this machine."""
+"""Readers of sets of federated benchmarks, LEAF and PFLlib, from local files."""
 
 from __future__ import annotations
 
@@ -17,32 +17,33 @@ from .sources import Arrays, features, folders, read_arrays
 
 __all__ = ["read_converted", "read_leaf", "read_pfllib"]
 
-#: Arrays that a converted file must have, beside its features.
+#: Arrays that a converted file must have in addition to its features.
 NEEDED = ("y", "agent", "split", "agent_names")
 
 
 def read_leaf(*paths: str | os.PathLike[str]) -> RealTask:
-    """A set in the format of LEAF (Caldas et al. 2018): FEMNIST, synthetic, Shakespeare, Sentiment140 and the like.
+    """Read a set in the format of LEAF (Caldas et al. 2018): FEMNIST, synthetic, Shakespeare, Sentiment140 etc.
 
     Parameters
     ----------
     *paths : path
-        The folder that has ``train`` and ``test`` with json files in them, such as ``leaf/data/femnist/data``; or a zip
-        or tar archive of it.
+        The folder that contains ``train`` and ``test`` with json files, such as ``leaf/data/femnist/data``; or a zip
+        or tar archive of this folder.
 
     Returns
     -------
     RealTask
-        Its agents are the users, sorted; one who is in one of the two folders only has no rows in the other. Numbers
-        are features, in single precision, and nested lists are rows of them: ``auxiliary["row_shape"]``. Shakespeare's
-        characters are places in ``auxiliary["alphabet"]``: 80 columns, and the character to come; one that is in no training
-        row has the place after the last. Texts of Sentiment140 are sparse counts of the words in at least ten of them.
+        The agents are the users, sorted; a user who is in only one of the two folders has no rows in the other. Numbers
+        are features, in single precision, and nested lists are flattened to rows: ``auxiliary["row_shape"]`` is their
+        shape. Shakespeare's 80 characters become indices in ``auxiliary["alphabet"]``, one column each, and the label
+        is the next character; a character that is in no training row has the index after the last. Texts of
+        Sentiment140 become sparse counts of the words that occur in at least ten texts.
 
     Raises
     ------
     DataError
-        If a file is not as it must be, and for what has to be read and encoded first: CelebA, whose rows are names of
-        image files, and Reddit.
+        If a file has another format, or holds data that must be loaded and encoded first: CelebA, whose rows are names
+        of image files, and Reddit.
 
     References
     ----------
@@ -65,25 +66,25 @@ def read_leaf(*paths: str | os.PathLike[str]) -> RealTask:
 
 
 def read_pfllib(*paths: str | os.PathLike[str]) -> RealTask:
-    """A set in the format of PFLlib (Zhang et al. 2023), as its ``generate_*.py`` write it: images and series.
+    """Read a set in the format of PFLlib (Zhang et al. 2023), as written by its ``generate_*.py``: images and series.
 
     Parameters
     ----------
     *paths : path
-        The folder that has ``train`` and ``test`` with ``0.npz``, ``1.npz``, ... in them, such as
-        ``PFLlib/dataset/MNIST``; or a zip or tar archive of it.
+        The folder that contains ``train`` and ``test`` with ``0.npz``, ``1.npz``, ..., such as
+        ``PFLlib/dataset/MNIST``; or a zip or tar archive of this folder.
 
     Returns
     -------
     RealTask
-        Its agents are the numbers of the clients. Images and series are rows of numbers in single precision:
-        ``auxiliary["row_shape"]`` says what they were.
+        The agents are the numbers of the clients. Images and series become rows of numbers in single precision:
+        ``auxiliary["row_shape"]`` is their original shape.
 
     Raises
     ------
     DataError
-        If a file is not as it must be, or holds more than arrays: nothing in it is run. The message says how to write
-        plain arrays.
+        If a file has another format, or holds other objects than arrays: nothing in the file is executed. The message
+        says how to write plain arrays.
 
     References
     ----------
@@ -104,12 +105,12 @@ def read_pfllib(*paths: str | os.PathLike[str]) -> RealTask:
 
 
 def read_converted(name: str | os.PathLike[str]) -> RealTask:
-    """A set that ``coterie data convert leaf`` or ``pfllib`` has written: the same as from its originals, sooner.
+    """Read a set that ``coterie data convert leaf`` or ``pfllib`` has written, faster than from its originals.
 
     Parameters
     ----------
     name : str or path
-        What it was called, or its file.
+        Its name, or its file.
 
     Returns
     -------

@@ -1,6 +1,6 @@
-"""Sets in the format of LEAF (Caldas et al. 2018): folders ``train`` and ``test`` of json files.
+"""Reader of LEAF's format (Caldas et al. 2018): folders ``train`` and ``test`` of json files.
 
-A file has ``users``, ``num_samples`` and, for each user in ``user_data``, rows ``x`` and labels ``y``.
+Each file has ``users``, ``num_samples`` and, for each user in ``user_data``, rows ``x`` and labels ``y``.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from .sources import Arrays
 
 __all__ = ["leaf"]
 
-Rows = list[tuple[str, Any, Any]]
+UserRows = list[tuple[str, Any, Any]]
 
 
 def leaf(files: Originals) -> Arrays:
-    """Arrays of a LEAF set. What rows are made of decides how they are encoded, alike for all of them.
+    """Return the arrays of a LEAF set. The content of the first row decides how all rows are encoded.
 
-    Numbers (FEMNIST, synthetic, images as nested lists) are features, row by row. A string with a character to come
-    (Shakespeare) becomes a column for each character, whose values are places in the alphabet of the training rows;
-    characters that are not there have the place after the last. A list that ends in a text (Sentiment140) becomes counts
-    of words, as other texts here do.
+    Numbers (FEMNIST, synthetic, images as nested lists) are features, row by row. A string with the next character as
+    label (Shakespeare) becomes a column for each character, whose values are indices in the alphabet of the training
+    rows; other characters get the index after the last. A list that ends with a text (Sentiment140) becomes counts of
+    words.
     """
     users: list[str] = []
-    rows: Rows = []
+    rows: UserRows = []
     sizes: list[int] = []
     for part in ("train", "test"):
         found = _users(files, part)
@@ -52,7 +52,7 @@ def leaf(files: Originals) -> Arrays:
 
 
 def _users(files: Originals, part: str) -> dict[str, tuple[Any, Any]]:
-    """Rows and labels of each user in one of the two folders."""
+    """Return rows and labels of each user in one of the two folders."""
     found: dict[str, tuple[Any, Any]] = {}
     for file in files.inside(part, ".json"):
         try:
@@ -72,17 +72,17 @@ def _users(files: Originals, part: str) -> dict[str, tuple[Any, Any]]:
 
 
 def _compact(values: list[Any], dtype: type) -> Any:
-    """Numbers as an array, which takes a tenth of the memory of lists; anything else as it is."""
+    """Return numbers as an array, which takes a tenth of the memory of lists; return other values unchanged."""
     try:
         array = np.asarray(values)
     except ValueError:  # rows of different lengths
         return values
-    with np.errstate(over="ignore"):  # an infinity is refused later, by its place
+    with np.errstate(over="ignore"):  # infinities are refused later, with their row and column
         return array.astype(dtype) if len(values) and array.dtype.kind in "biuf" else values
 
 
-def _encoding(rows: Rows) -> Callable[[Rows, int], Arrays]:
-    """How to encode rows, from the first one of them."""
+def _encoding(rows: UserRows) -> Callable[[UserRows, int], Arrays]:
+    """Return the function that encodes rows like the first one."""
     x, y = next((x[0], y[0]) for _, x, y in rows if len(y))
     if isinstance(x, str) and isinstance(y, str):
         return _messages
@@ -91,19 +91,19 @@ def _encoding(rows: Rows) -> Callable[[Rows, int], Arrays]:
     return _numbers
 
 
-def _numbers(rows: Rows, _: int) -> Arrays:
+def _numbers(rows: UserRows, _: int) -> Arrays:
     for user, x, y in rows:
         if len(y) and not (isinstance(x, np.ndarray) and isinstance(y, np.ndarray)):
             raise DataError(
                 f"user {user!r} has rows such as {str(x[0])[:40]!r} with label {str(y[0])[:20]!r}, expected numbers, "
-                "as many in each row: names of image files and lists of tokens are for you to encode, see ct.AgentData"
+                "as many in each row: encode names of image files and lists of tokens yourself, see ct.AgentData"
             )
         if len(y) and y.size != len(y):
             raise DataError(f"user {user!r} has labels such as {y[0].tolist()}, expected one number for each row")
     return stacked((f"user {user!r}", x, y) for user, x, y in rows if len(y))
 
 
-def _messages(rows: Rows, train: int) -> Arrays:
+def _messages(rows: UserRows, train: int) -> Arrays:
     texts = [text for _, x, _ in rows for text in x]
     labels = [label for _, _, y in rows for label in y]
     length = len(texts[0])
@@ -132,13 +132,13 @@ def _code_points(texts: Sequence[str]) -> np.ndarray:
     return np.frombuffer("".join(texts).encode("utf-32-le", errors="surrogatepass"), dtype="<u4")
 
 
-def _texts(rows: Rows, _: int) -> Arrays:
+def _texts(rows: UserRows, _: int) -> Arrays:
     for user, x, y in rows:
         if not all(isinstance(row, list) and row and isinstance(row[-1], str) for row in x):
-            raise DataError(f"user {user!r} has rows that do not end in a text, as others do")
+            raise DataError(f"user {user!r} has rows that do not end with a text, unlike other users")
         if len(y) and not isinstance(y, np.ndarray):
             raise DataError(f"user {user!r} has labels such as {str(y[0])[:20]!r}, expected numbers")
     words = bag_of_words(Counter(re.findall(r"[\w']+", row[-1].lower())) for _, x, _ in rows for row in x)
     if not words["feature_names"].size:
-        raise DataError("no word is in ten texts: there are too few of them to count words")
+        raise DataError("no word occurs in ten texts: there are too few texts to count words")
     return {**words, "y": np.array([label for _, _, y in rows for label in y], dtype=np.float64)}

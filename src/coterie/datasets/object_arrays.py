@@ -1,8 +1,8 @@
-"""Arrays inside Python objects inside npz files, read without running anything.
+"""Reader of arrays in Python objects in npz files, which never executes their content.
 
 ``np.savez(file, data={"x": x, "y": y})`` stores a pickle: a program for a stack machine that may call any function.
-Here only those instructions that NumPy's own arrays need are carried out, and no function is called or looked up: the
-three names that such a program may hold are compared as text. Everything else is refused.
+This reader interprets only those instructions that NumPy's own arrays need, and neither calls nor looks up functions:
+the three names that such a program may contain are compared as text. All other content is refused.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..errors import DataError
 
 __all__ = ["read_npz"]
 
-#: Names that arrays refer to, before NumPy 2 and since.
+#: Names of functions in pickled arrays, before NumPy 2 and since.
 MAKE_ARRAY = ("numpy.core.multiarray _reconstruct", "numpy._core.multiarray _reconstruct")
 MAKE_NUMBER = ("numpy.core.multiarray scalar", "numpy._core.multiarray scalar")
 ARRAY, DTYPE = "numpy ndarray", "numpy dtype"
@@ -48,18 +48,18 @@ class _Dtype:
 
     def of_numbers(self) -> np.dtype:
         if not NUMBER.fullmatch(self.code):
-            raise DataError(f"an array of type {self.code!r} is not one of numbers")
+            raise DataError(f"an array has type {self.code!r}, expected numbers")
         return np.dtype(self.code).newbyteorder({"<": "<", ">": ">"}.get(self.order, "="))  # type: ignore[arg-type]
 
 
 class _Array:
-    """An array that is announced, and gets its shape, type and content later."""
+    """An array that the program has created, whose shape, type and content follow later."""
 
     content: Any = None
 
 
 def read_npz(content: bytes) -> dict[str, Any]:
-    """The entries of an npz file: arrays of numbers, or dictionaries of such arrays and of lists of them."""
+    """Return the entries of an npz file: arrays of numbers, or dictionaries of arrays and of lists of arrays."""
     try:
         archive = zipfile.ZipFile(io.BytesIO(content))
         return {name.removesuffix(".npy"): _read_npy(archive.read(name)) for name in archive.namelist()}
@@ -80,12 +80,12 @@ def _read_npy(content: bytes) -> Any:
         raise DataError(f"it holds {shape} Python objects, expected one dictionary")
     found = _run(file.read())
     if not isinstance(found, list) or len(found) != 1:
-        raise DataError("it is cut off, or not what NumPy writes")
+        raise DataError("it is cut off, or was not written by NumPy")
     return _plain(found[0])
 
 
 def _plain(value: Any) -> Any:
-    """Arrays in place of what announced them, in a dictionary of arrays and of lists of arrays."""
+    """Return a dictionary of arrays and lists of arrays, with the content of each array."""
 
     def array(each: Any) -> Any:
         return each.content if isinstance(each, _Array) else each
@@ -96,7 +96,7 @@ def _plain(value: Any) -> Any:
 
 
 def _run(program: bytes) -> Any:
-    """Carry out a program of allowed instructions; what it leaves on the stack, as the content of one array."""
+    """Interpret a program of allowed instructions; return the content of the single array that is left on the stack."""
     stack: list[Any] = []
     memo: dict[int, Any] = {}
     try:
@@ -106,9 +106,9 @@ def _run(program: bytes) -> Any:
                 break
             _step(name, argument, stack, memo)
     except (IndexError, KeyError, TypeError, AttributeError) as error:
-        raise DataError(f"it is damaged, or not what NumPy writes ({type(error).__name__})") from error
+        raise DataError(f"it is damaged, or was not written by NumPy ({type(error).__name__})") from error
     if len(stack) != 1 or not isinstance(stack[0], _Array):
-        raise DataError("it does not hold one array, as what NumPy writes does")
+        raise DataError("it does not hold one array, as files of NumPy do")
     return stack[0].content
 
 
@@ -162,7 +162,7 @@ def _since_mark(stack: list[Any]) -> list[Any]:
     while place >= 0 and stack[place] is not MARK:
         place -= 1
     if place < 0:
-        raise DataError("it is damaged, or not what NumPy writes (no mark)")
+        raise DataError("it is damaged, or was not written by NumPy (no mark)")
     items = stack[place + 1 :]
     del stack[place:]
     return items
@@ -170,12 +170,12 @@ def _since_mark(stack: list[Any]) -> list[Any]:
 
 def _expect(value: Any, kind: type) -> Any:
     if not isinstance(value, kind):
-        raise DataError(f"it is damaged, or not what NumPy writes ({type(value).__name__} for {kind.__name__})")
+        raise DataError(f"it is damaged, or was not written by NumPy ({type(value).__name__} for {kind.__name__})")
     return value
 
 
 def _announced(name: str, arguments: Any) -> Any:
-    """What a call of one of three known names would give; no other name is called, and these are not, either."""
+    """Return the result of calling one of three known names, without calling it; refuse all other names."""
     if name in MAKE_ARRAY and arguments[0] == _Name(ARRAY):
         return _Array()
     if name == DTYPE:
@@ -187,7 +187,7 @@ def _announced(name: str, arguments: Any) -> Any:
 
 
 def _build(value: Any, state: Any) -> None:
-    """Type and byte order of a dtype, or shape, type and content of an array, as NumPy writes them."""
+    """Set type and byte order of a dtype, or shape, type and content of an array, as NumPy writes them."""
     if isinstance(value, _Dtype):
         value.order = _expect(state[1], str)
         return

@@ -1,4 +1,4 @@
-"""Original files of a dataset, wherever they are, and what is common to those who read them: rows, words.
+"""Original files of a dataset in folders and archives, and helpers for their readers: stacking rows, counting words.
 
 Nothing is downloaded or unpickled.
 """
@@ -22,19 +22,19 @@ from .sources import Arrays
 
 __all__ = ["Originals", "bag_of_words", "stacked"]
 
-#: A word is a feature if it is in so many reviews.
-LEAST_REVIEWS = 10
+#: Minimum number of reviews in which a word must occur to be a feature.
+MIN_WORD_REVIEWS = 10
 
 
 class Originals:
-    """Files by the ends of their names, wherever they are: given as such, in folders, in zip or tar archives."""
+    """Files found by the end of their names: given directly, in folders, or in zip or tar archives."""
 
     def __init__(self, paths: Sequence[str | os.PathLike[str]]) -> None:
         self.paths = [Path(path) for path in paths]
-        #: How to read each file, by its full name with "/" in it.
+        #: Function that reads each file, by the file's full name with "/".
         self._files: dict[str, Callable[[], bytes]] = {}
         if not self.paths:
-            raise DataError("no files are given: name the original files, or the folder that they are in")
+            raise DataError("no files are given: name the original files, or their folder")
         for path in self.paths:
             if path.is_dir():
                 for file in sorted(path.rglob("*")):
@@ -65,13 +65,13 @@ class Originals:
     def _add_zip(self, name: str, content: bytes) -> None:
         archive = zipfile.ZipFile(io.BytesIO(content))
         for member in archive.namelist():
-            if member.endswith(".zip"):  # UCI wraps its archives in another one
+            if member.endswith(".zip"):  # UCI puts archives inside archives
                 self._add_zip(f"{name}/{member}", archive.read(member))
             elif not member.endswith("/"):
                 self._files[f"{name}/{member}"] = lambda member=member: archive.read(member)  # type: ignore[misc]
 
     def read(self, *names: str) -> bytes:
-        """The content of the one file whose name ends like one of these, without or with ``.gz``."""
+        """Return the content of the only file whose name ends with one of these, with or without ``.gz``."""
         ends = [f"/{name}{suffix}" for name in names for suffix in ("", ".gz")]
         found = [file for file in self._files if f"/{file}".endswith(tuple(ends))]
         if len(found) != 1:
@@ -81,7 +81,7 @@ class Originals:
         return self.content(found[0])
 
     def inside(self, folder: str, suffix: str) -> list[str]:
-        """Full names of the files with such an end that are in the one folder of this name."""
+        """Return the full names of the files with this suffix in the only folder of this name."""
         found = [file for file in self._files if f"/{file}".endswith(suffix) and file.split("/")[-2:-1] == [folder]]
         homes = sorted({file.rpartition("/")[0] for file in found})
         if len(homes) != 1:
@@ -91,7 +91,7 @@ class Originals:
         return sorted(found)
 
     def content(self, name: str) -> bytes:
-        """The content of the file of this full name, unpacked if it ends in ``.gz``."""
+        """Return the content of the file of this full name, unpacked if it ends with ``.gz``."""
         try:
             content = self._files[name]()
             return gzip.decompress(content) if name.endswith(".gz") else content
@@ -100,7 +100,7 @@ class Originals:
 
 
 def stacked(parts: Iterable[tuple[str, np.ndarray, np.ndarray]]) -> Arrays:
-    """Rows and labels of many, each with who they are in an error, as one array of each; nested rows become flat."""
+    """Stack rows and labels of many parts, each with its name for errors; nested rows are flattened."""
     features, labels, shape = [], [], None
     for who, x, y in parts:
         shape = x.shape[1:] if shape is None else shape
@@ -116,10 +116,10 @@ def stacked(parts: Iterable[tuple[str, np.ndarray, np.ndarray]]) -> Arrays:
 
 
 def bag_of_words(reviews: Iterable[Counter[str]]) -> Arrays:
-    """Counts, 255 at most, of the words of enough reviews, as a CSR matrix with columns in the order of the words."""
+    """Return counts (at most 255) of the words in at least ``MIN_WORD_REVIEWS`` reviews, as CSR with sorted words."""
     reviews = list(reviews)
     met = Counter(word for words in reviews for word in words)
-    kept = sorted(word for word, times in met.items() if times >= LEAST_REVIEWS)
+    kept = sorted(word for word, times in met.items() if times >= MIN_WORD_REVIEWS)
     column = {word: k for k, word in enumerate(kept)}
     rows = [sorted((column[word], count) for word, count in words.items() if word in column) for words in reviews]
     entries = np.array([entry for row in rows for entry in row], dtype=np.int64).reshape(-1, 2)

@@ -1,7 +1,7 @@
-"""Sets in the format of PFLlib (Zhang et al. 2023): ``train/0.npz``, ``train/1.npz``, ... and the same in ``test``.
+"""Reader of PFLlib's format (Zhang et al. 2023): folders ``train`` and ``test`` of ``0.npz``, ``1.npz``, ...
 
 Each file has one entry, ``data``: a dictionary with arrays ``x`` and ``y``, as a Python object. It is read without
-running anything, see :mod:`coterie.datasets.object_arrays`.
+executing anything, see :mod:`coterie.datasets.object_arrays`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .sources import Arrays
 
 __all__ = ["pfllib"]
 
-#: What to do with a file that holds more than arrays.
+#: Advice for a file that holds other objects than arrays.
 ADVICE = (
     "write plain arrays instead, where you trust the file: d = np.load(file, allow_pickle=True)['data'].item(); "
     "np.savez(file, x=..., y=...) with a number for each feature and label"
@@ -25,7 +25,7 @@ ADVICE = (
 
 
 def pfllib(files: Originals) -> Arrays:
-    """Arrays of a PFLlib set: images and series as rows of numbers. The agents are numbers, as the files are."""
+    """Return the arrays of a PFLlib set: images and series as rows of numbers. Agents are the numbers of the files."""
     parts, agent, split = [], [], []
     for part, folder in enumerate(("train", "test")):
         for file in files.inside(folder, ".npz"):
@@ -48,7 +48,7 @@ def pfllib(files: Originals) -> Arrays:
 def _rows(content: bytes, file: str) -> tuple[np.ndarray, np.ndarray]:
     try:
         found: Any = read_npz(content)
-        # The dictionary of PFLlib, or the plain arrays that ADVICE tells how to write.
+        # The dictionary of PFLlib, or plain arrays that were written as ADVICE says.
         data = found.get("data", found)
         x, y = (np.asarray(data[key]) for key in ("x", "y"))
     except (DataError, ValueError, KeyError, TypeError, IndexError) as error:

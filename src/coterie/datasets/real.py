@@ -1,7 +1,7 @@
-"""Loaders of real datasets: the same rows, splits and labels as in the papers, as far as these tell.
+"""Loaders of real datasets, with the rows, splits and labels of the papers as far as the papers describe them.
 
-The files are found and verified by :mod:`coterie.datasets.sources`. Features are as in the originals;
-:meth:`RealTask.scaled` scales them by what the training rows say.
+The files are found and verified by :mod:`coterie.datasets.sources`. Features are those of the originals;
+:meth:`RealTask.scaled` scales them by statistics of the training rows.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = [
     "vehicle_sensor",
 ]
 
-#: What the subjects of :func:`human_activity` do, in the order of the labels 1 to 6.
+#: Activities of the subjects of :func:`human_activity`, in the order of the labels 1 to 6.
 ACTIVITIES = ("walking", "walking upstairs", "walking downstairs", "sitting", "standing", "laying")
 
 
@@ -45,11 +45,11 @@ class RealTask:
     ----------
     name : str
     train, test : AgentData
-        The same agents in both. Labels are -1 and +1, numbers of classes, or numbers.
+        Both have the same agents. Labels are -1 and +1, indices of classes, or numbers.
     kind : {"classification", "regression"}
     feature_names : tuple of str or None
     auxiliary : dict of str to ndarray
-        What else is known. ``covariates`` has one row for each agent, and ``covariate_names`` their names.
+        Further data. ``covariates`` has one row for each agent, and ``covariate_names`` their names.
     """
 
     name: str
@@ -60,14 +60,14 @@ class RealTask:
     auxiliary: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     def scaled(self, how: Literal["standard", "minmax"] = "standard") -> RealTask:
-        """The same task with scaled features. Only training rows, of all agents together, say how.
+        """Return the same task with scaled features; statistics are those of all training rows together.
 
         Parameters
         ----------
         how : {"standard", "minmax"}
-            To mean 0 and variance 1, or to [0, 1]; test rows may be beyond. A column that is constant over the
-            training rows is left alone, so a bias column stays one. Sparse features stay sparse: they are not shifted,
-            only divided, by the standard deviation or by the largest absolute value.
+            Scale to mean 0 and variance 1, or to [0, 1]; test rows may exceed this range. A column that is constant
+            over the training rows is not changed, so that a column of ones is kept. Sparse features are not shifted,
+            but only divided, by the standard deviation or by the largest absolute value.
 
         Returns
         -------
@@ -93,7 +93,7 @@ class RealTask:
         return replace(self, train=apply(self.train), test=apply(self.test))
 
     def score(self, theta: Any) -> np.ndarray:
-        """How good linear models are on the test rows: accuracies, or root mean squared errors.
+        """Score linear models on the test rows: accuracies, or root mean squared errors.
 
         Parameters
         ----------
@@ -117,7 +117,7 @@ class RealTask:
         other = np.setdiff1d(np.asarray(test.y), (-1.0, 1.0))
         if self.kind == "classification" and other.size:
             raise MismatchError(
-                f"score judges linear models of two classes, -1 and +1, and this task has the label {other[0]:g}: "
+                f"score is for linear models of two classes, -1 and +1, and this task has the label {other[0]:g}: "
                 "compare predictions with test.y"
             )
         if theta.shape != (test.n, test.p):
@@ -132,7 +132,7 @@ class RealTask:
 
 
 def agent_scores(test: AgentData, predicted: np.ndarray, kind: str) -> np.ndarray:
-    """Everybody's accuracy or root mean squared error, from predictions of all test rows; NaN without any."""
+    """Return each agent's accuracy or root mean squared error, from predictions of all test rows; NaN without rows."""
     labels = np.asarray(test.y)
     if kind == "classification":
         return means(test, predicted == labels)
@@ -148,7 +148,7 @@ def school(split: int = 0) -> RealTask:
     Parameters
     ----------
     split : int
-        Which of the ten official splits, 0 to 9; each has about 75 % of a school's pupils for training.
+        Number of one of the ten official splits, 0 to 9; each has about 75 % of a school's pupils for training.
 
     Returns
     -------
@@ -164,7 +164,7 @@ def school(split: int = 0) -> RealTask:
 
 
 def school_pass(split: int = 0) -> RealTask:
-    """School as a classification: does a pupil score more than 20 (DADA, Section E.1)?
+    """School as a classification: whether a pupil scores more than 20 (DADA, Section E.1).
 
     DADA uses split 0, scales every column by its range over training and test rows together, and loses the last
     training and the last test row of the last school; here no row is lost, and :meth:`RealTask.scaled` scales by the
@@ -173,12 +173,12 @@ def school_pass(split: int = 0) -> RealTask:
     Parameters
     ----------
     split : int
-        Which of the ten official splits, 0 to 9.
+        Number of one of the ten official splits, 0 to 9.
 
     Returns
     -------
     RealTask
-        17 features of pupils, the last one constant 1. ``auxiliary["covariates"]`` describes the schools: DADA builds
+        17 features of pupils, the last one constant 1. ``auxiliary["covariates"]`` describes the schools; DADA builds
         a graph from them.
 
     Examples
@@ -189,7 +189,7 @@ def school_pass(split: int = 0) -> RealTask:
     return _school("school pass", split, np.r_[5:21, 27], passed=20.0)
 
 
-#: Columns of School: three years, and what is known of a school rather than of a pupil.
+#: Columns of School: the three years, and columns that describe a school rather than a pupil.
 _YEARS, _OF_SCHOOLS = slice(0, 3), np.r_[3:5, 21:27]
 
 
@@ -199,7 +199,7 @@ def _school(name: str, split: int, columns: Any, passed: float | None = None) ->
     arrays = raw("school")
     X, y, agent, splits, names = (arrays[key] for key in ("X", "y", "agent", "splits", "feature_names"))
     train = splits[split] == 0
-    # A school is described by its mean over the years of which it has training rows (DADA, Section E.1).
+    # A school is described by its mean over the years in which it has training rows (DADA, Section E.1).
     described = [
         np.unique(X[train & (agent == k)][:, np.r_[_YEARS, _OF_SCHOOLS]], axis=0)[:, 3:].mean(axis=0, dtype=np.float64)
         for k in range(agent.max() + 1)
@@ -217,15 +217,15 @@ def _school(name: str, split: int, columns: Any, passed: float | None = None) ->
 
 
 def computer_buyers(seed: int = 2018) -> RealTask:
-    """Computer Buyers: would each of 190 people buy a computer, that is, score it above 5 (DADA, Section E.1)?
+    """Computer Buyers: whether each of 190 people would buy a computer, i.e. scores it above 5 (DADA, Section E.1).
 
-    Everybody has rated the same 20 computers. One random order of them is drawn; of the first 5 to 10, drawn for each
-    buyer, the buyer learns, and the others are for testing.
+    All buyers have rated the same 20 computers, which are put in one random order. For each buyer, the first 5 to 10
+    computers (a random number) are for training, and the others for testing.
 
     Parameters
     ----------
     seed : int
-        Of both draws, made as DADA's code makes them: 2018 gives its split, with 1407 rows for training.
+        Seed of both draws, made as in DADA's code: 2018 gives its split, with 1407 rows for training.
 
     Returns
     -------
@@ -262,9 +262,9 @@ def human_activity(positive: str = "sitting", train_size: float = 0.2, seed: int
     Parameters
     ----------
     positive : str
-        The activity that is +1, one of :data:`ACTIVITIES`.
+        The activity with the label +1, one of :data:`ACTIVITIES`.
     train_size : float
-        Of each subject's rows for training, drawn at random. DADA: 20 %.
+        Part of each subject's rows that is for training, drawn at random. DADA: 20 %.
     seed : int
 
     Returns
@@ -288,19 +288,19 @@ def human_activity(positive: str = "sitting", train_size: float = 0.2, seed: int
 def vehicle_sensor(train_size: float = 0.2, seed: int = 0) -> RealTask:
     """A SMALL RANDOM SUBSET of Vehicle Sensor: 1,860 of about 43,700 rows; do not compare with published numbers.
 
-    It is what the authors of Ditto drew for training: 23 sensors with 7 to 534 rows, each sensor's standardised by all
-    rows that it had. Papers (DADA, Section E.1) have about 1,900 rows for each sensor.
+    The rows are those that the authors of Ditto drew for training: 23 sensors with 7 to 534 rows, standardised for each
+    sensor by all rows that it had. Papers (DADA, Section E.1) have about 1,900 rows for each sensor.
 
     Parameters
     ----------
     train_size : float
-        Of each sensor's rows for training, drawn at random. DADA: 20 %, of many more rows.
+        Part of each sensor's rows that is for training, drawn at random. DADA: 20 %, of many more rows.
     seed : int
 
     Returns
     -------
     RealTask
-        100 features; two kinds of vehicles, which of them is +1 is not known.
+        100 features; two kinds of vehicles, and which of them has the label +1 is not known.
 
     Examples
     --------
@@ -314,15 +314,15 @@ def vehicle_sensor(train_size: float = 0.2, seed: int = 0) -> RealTask:
 
 
 def mnist_one_vs_all(seed: int = 0, rows: int | None = None) -> RealTask:
-    """MNIST as ten tasks: one digit against as many random others (DMTRL, Section 7).
+    """MNIST as ten tasks: one digit against equally many random other digits (DMTRL, Section 7).
 
     Parameters
     ----------
     seed : int
-        Of the choice of the others, and of the digits if there is a cap.
+        Seed of the choice of the other digits, and of the task's digit if `rows` limits its rows.
     rows : int, optional
-        At most so many training rows for each task, half of them of the digit. All official test images of a digit
-        are for testing, whatever this is.
+        Maximum number of training rows for each task, half of them of the digit. All official test images of a digit
+        are always for testing.
 
     Returns
     -------
@@ -358,20 +358,20 @@ def mnist_one_vs_all(seed: int = 0, rows: int | None = None) -> RealTask:
 
 
 def sentiment(domains: int = 14, train_size: float | None = 0.7, seed: int = 0) -> RealTask:
-    """Multi-domain sentiment: is a review positive, for each kind of product (DMTRL, Section 7, has 25 kinds)?
+    """Multi-domain sentiment: whether a review is positive, for each kind of product (DMTRL, Section 7, has 25 kinds).
 
     Parameters
     ----------
     domains : {14, 4}
-        14 kinds of products, unigrams; or 4, unigrams and bigrams. Either way about 2,000 reviews of each.
+        14 kinds of products with unigrams, or 4 with unigrams and bigrams; both with about 2,000 reviews of each kind.
     train_size : float or None
-        Of each domain's rows for training, drawn at random. None: the published split, which only the 14 have.
+        Part of each domain's rows that is for training, drawn at random. None: the published split of the 14 domains.
     seed : int
 
     Returns
     -------
     RealTask
-        Sparse counts of words that occur in at least ten reviews. Agents have the names of their domains.
+        Sparse counts of words that occur in at least ten reviews. Agents are named by their domains.
 
     Examples
     --------
@@ -381,10 +381,10 @@ def sentiment(domains: int = 14, train_size: float | None = 0.7, seed: int = 0) 
     if domains not in (14, 4):
         raise ParameterError(f"domains must be 14 or 4, got {domains!r}")
     if train_size is None and domains == 4:
-        raise ParameterError("train_size=None means the published split, and the 4 domains have none: give a number")
+        raise ParameterError("train_size=None is for the published split, and the 4 domains have none: give a number")
     train_size, seed = None if train_size is None else within("train_size", train_size, 0, 1, "(]"), _seed(seed)
     arrays = raw(f"mds{domains}")
-    # The last two of the sixteen are films, IMDB and MR, which are not of the same collection.
+    # The last two of the sixteen domains are films, IMDB and MR, which are from other collections.
     keep = arrays["agent"] < domains
     X = features(arrays)[keep]
     agent = arrays["agent"][keep]
@@ -400,18 +400,18 @@ def sentiment(domains: int = 14, train_size: float | None = 0.7, seed: int = 0) 
 
 
 def landmine(train_size: float = 0.5, seed: int = 0) -> RealTask:
-    """Landmine: is there a mine, in each of 29 fields (Xue and others, 2007)? Only about 6 % of the rows are +1.
+    """Landmine: whether there is a mine, in each of 29 fields (Xue et al., 2007). Only about 6 % of the rows are +1.
 
     Parameters
     ----------
     train_size : float
-        Of each field's rows for training, drawn at random.
+        Part of each field's rows that is for training, drawn at random.
     seed : int
 
     Returns
     -------
     RealTask
-        9 features. ``auxiliary["covariates"]`` tells the two kinds of ground apart: fields 0 to 14 are foliated.
+        9 features. ``auxiliary["covariates"]`` is the kind of ground: fields 0 to 14 are foliated.
 
     Examples
     --------
@@ -433,15 +433,16 @@ def landmine(train_size: float = 0.5, seed: int = 0) -> RealTask:
 
 
 def parkinsons(train_size: float = 0.5, seed: int = 0, target: Literal["total", "motor"] = "total") -> RealTask:
-    """Parkinson's telemonitoring: symptom scores of 42 patients from their voices, a regression (Tsanas and others).
+    """Parkinson's telemonitoring: symptom scores of 42 patients from their voices, a regression (Tsanas et al., 2010).
 
     Parameters
     ----------
     train_size : float
-        Of each patient's rows for training, drawn at random. Rows near in time are nearly the same: the test is easy.
+        Part of each patient's rows that is for training, drawn at random. Rows near in time are nearly equal, which
+        makes the test easy.
     seed : int
     target : {"total", "motor"}
-        Which UPDRS score.
+        The UPDRS score to predict.
 
     Returns
     -------
@@ -467,7 +468,7 @@ def parkinsons(train_size: float = 0.5, seed: int = 0, target: Literal["total", 
     )
 
 
-# -- what they have in common -----------------------------------------------------------------------------------------
+# -- shared helpers ---------------------------------------------------------------------------------------------------
 
 
 def task_of(
@@ -481,7 +482,7 @@ def task_of(
     members: Sequence[Hashable] | None = None,
     auxiliary: Mapping[str, np.ndarray] | None = None,
 ) -> RealTask:
-    """Rows and a mask of those for training -> a task."""
+    """Return a task from rows and a mask of the training rows."""
     everyone = list(range(int(agent.max()) + 1)) if members is None else list(members)
     owners = agent if members is None else np.array(everyone, dtype=object)[agent]
     return RealTask(
@@ -495,7 +496,7 @@ def task_of(
 
 
 def _draw(agent: np.ndarray, train_size: float, seed: int) -> np.ndarray:
-    """A mask of rows for training: this part of each agent's rows, and at least one."""
+    """Return a mask of training rows: the given part of each agent's rows, and at least one row."""
     rng = np.random.default_rng(seed)
     train = np.zeros(agent.size, dtype=bool)
     for k in range(int(agent.max()) + 1):
@@ -505,7 +506,7 @@ def _draw(agent: np.ndarray, train_size: float, seed: int) -> np.ndarray:
 
 
 def _statistics(X: Any, how: str) -> tuple[np.ndarray, np.ndarray]:
-    """What to subtract from columns and what to divide them by; 0 and 1 for those that are constant."""
+    """Return the shift and the scale of columns; 0 and 1 for constant columns."""
     X = X.astype(np.float64, copy=False)
     if sparse.issparse(X):
         low, high = X.min(axis=0).toarray().ravel(), X.max(axis=0).toarray().ravel()

@@ -1,7 +1,7 @@
-"""Real datasets: what they are, where they come from, and what a good copy of each looks like.
+"""Real datasets: their descriptions, sources, and digests.
 
-Nothing is bundled. ``coterie data convert`` turns the original public files into one npz file for each set, and every
-file is checked against the digest below whenever it is read, whoever made it.
+These sets are not bundled. ``coterie data convert`` converts the original public files to one npz file for each set,
+and every file is checked against the digest below whenever it is read.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ class Source:
     Attributes
     ----------
     name : str
-        Short name, as the commands and :func:`raw` take it.
+        Short name in the commands and in :func:`raw`.
     title : str
-        What it is.
+        Description in one line.
     agents, features, rows : int
-        Its size. MNIST has no agents of its own.
+        Size of the set. MNIST has no agents of its own.
     sha256 : str
-        Of the npz file that coterie was tested with. Another zip library writes other bytes for the same arrays, so
-        this is for information; `digest` decides.
+        Digest of the npz file that coterie was tested with. Other zip libraries write other bytes for the same arrays:
+        only `digest` is checked.
     digest : str
         ``content_digest`` of the arrays.
     licence : str
-        What is known of it, and what is not.
+        What is known about the licence.
     citation : str
     originals : tuple of str
-        Where the original files are.
+        Places of the original files.
     paths : str
-        What ``coterie data convert`` takes, in words.
+        Arguments of ``coterie data convert``, in words.
     """
 
     name: str
@@ -66,18 +66,18 @@ class Source:
 
     @property
     def file(self) -> str:
-        """Name of its npz file."""
+        """Name of the npz file."""
         return f"{self.name}.npz"
 
     @property
     def command(self) -> str:
-        """The command that makes the file from the originals."""
+        """The command that converts the originals."""
         return f"coterie data convert {self.name} {self.paths}"
 
 
 _GITHUB = "https://github.com/"
 
-#: Every dataset that there is a loader for.
+#: Every dataset with a loader.
 SOURCES: Mapping[str, Source] = {
     source.name: source
     for source in (
@@ -224,42 +224,42 @@ SOURCES: Mapping[str, Source] = {
 
 
 def content_digest(arrays: Mapping[str, Any]) -> str:
-    """SHA-256 over names, types, shapes and values of arrays, whatever their memory order and the file they are in."""
+    """Return the SHA-256 of names, types, shapes and values of arrays, independent of memory order and file format."""
     state = hashlib.sha256()
     for name in sorted(arrays):
         array = np.ascontiguousarray(arrays[name])
-        array = array.astype(array.dtype.newbyteorder("<"), copy=False)  # the same on every machine
+        array = array.astype(array.dtype.newbyteorder("<"), copy=False)  # equal on every machine
         state.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
         state.update(array.tobytes())
     return state.hexdigest()
 
 
 def convert_folder() -> Path:
-    """Where converted files go: ``data`` in ``$COTERIE_CACHE``, or in coterie's part of the user's cache directory."""
+    """Return the folder of converted files: ``data`` in ``$COTERIE_CACHE``, or in coterie's part of the user cache."""
     return cache_root() / "data"
 
 
 def folders() -> list[Path]:
-    """Where files are looked for, in this order: ``$COTERIE_DATA`` if it is set, and :func:`convert_folder`."""
+    """Return the folders in which files are searched: ``$COTERIE_DATA`` if it is set, then :func:`convert_folder`."""
     given = os.environ.get("COTERIE_DATA")
     return [*([Path(given)] if given else []), convert_folder()]
 
 
 def source_of(name: str) -> Source:
-    """The source of this name, or a refusal that says which names there are."""
+    """Return the source of this name; refuse an unknown name and list the known ones."""
     if name not in SOURCES:
         raise ParameterError(f"no dataset {name!r}; known are {', '.join(SOURCES)}")
     return SOURCES[name]
 
 
 def find(name: str) -> Path | None:
-    """The file of a dataset, unread; None if there is none."""
+    """Return the file of a dataset, without reading it; None if there is none."""
     source = source_of(name)
     return next((folder / source.file for folder in folders() if (folder / source.file).is_file()), None)
 
 
 def read_arrays(path: Path) -> Arrays:
-    """The arrays of an npz file. Python objects in it are refused, never unpickled."""
+    """Return the arrays of an npz file. Python objects are refused, never unpickled."""
     try:
         with path.open("rb") as opened:
             file = np.load(opened, allow_pickle=False)
@@ -271,7 +271,7 @@ def read_arrays(path: Path) -> Arrays:
 
 
 def features(arrays: Arrays) -> Any:
-    """The features of a file: dense as they are, or a sparse matrix of its parts."""
+    """Return the features of a file, dense or sparse."""
     if "X" in arrays:
         return arrays["X"]
     parts = arrays["X_data"].astype(np.float64), arrays["X_indices"], arrays["X_indptr"]
@@ -279,7 +279,7 @@ def features(arrays: Arrays) -> Any:
 
 
 def raw(name: str) -> Arrays:
-    """The arrays of one dataset, as they are in its file, verified.
+    """Return the arrays of one dataset's file, verified.
 
     Parameters
     ----------
@@ -293,9 +293,9 @@ def raw(name: str) -> Arrays:
     Raises
     ------
     MissingDataError
-        If there is no file: with the command that makes it.
+        If there is no file; the message names the command that makes it.
     DataError
-        If it does not hold what it must.
+        If the file has the wrong content.
 
     Examples
     --------
@@ -320,7 +320,7 @@ def raw(name: str) -> Arrays:
 
 
 def missing(source: Source) -> str:
-    """What to say when there is no file: where it was looked for, where the originals are, and what to do with them."""
+    """Return the message for a missing file: folders searched, places of the originals, and the command to run."""
     looked = ", ".join(str(folder) for folder in folders())
     return (
         f"there is no {source.file} in {looked} (the environment variable COTERIE_DATA names another folder). "

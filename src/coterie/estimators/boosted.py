@@ -1,4 +1,4 @@
-"""Estimators that boost: one combination of base predictors for each agent, and a graph that they learn with it."""
+"""Estimators that boost: each agent learns a weighted vote of base predictors, and the agents learn a graph."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from ..problem.baselines import Baseline, resolve_method
 from ..problem.coupling import mu_of
 from .intercepts import calibrated, fold_numbers, random_intercepts, some_rows, without_levels
 from .models import Linear, Votes
-from .over_graph import ROUND, Settled, check_settings, graph_of, run_together
+from .over_graph import WAKES_PER_CHECK, Settled, check_settings, graph_of, run_together
 from .per_agent import PerAgent, PerAgentClassifier, PerAgentRegressor, with_mean
 
 
 @dataclass(repr=False, eq=False)
 class _Boosted(PerAgent):
-    """What both estimators share. Parameters are documented on the public classes."""
+    """Common base of both estimators. Parameters are documented on the public classes."""
 
     _gaps = "refuse"
 
@@ -53,7 +53,7 @@ class _Boosted(PerAgent):
     method: Any = "boosting"
 
     def __sklearn_clone__(self) -> Self:
-        """A copy that is not fitted. Base predictors stay as they are: cloned, they would not be fitted, either."""
+        """Return an unfitted copy. Base predictors are kept as they are: a clone of them would be unfitted, too."""
         parameters = self.get_params(deep=False)
         made = type(self)(
             **{name: value if name == "base" else clone(value, safe=False) for name, value in parameters.items()}
@@ -63,7 +63,7 @@ class _Boosted(PerAgent):
         return made
 
     def _fit(self, X: Any, y: Any, agents: Any, progress: Any) -> Self:
-        """Encode, evaluate the dictionary, run, find slopes and intercepts, and take the models apart again."""
+        """Encode the rows, evaluate the dictionary, run, find slopes and intercepts, and split the models by output."""
         method = resolve_method(self.method)
         if not isinstance(method, FrankWolfeBoosting | Baseline):
             raise ParameterError(
@@ -81,7 +81,7 @@ class _Boosted(PerAgent):
         place, (center, unit) = given.place, given.label_units
         kept = (slopes[:, None] * models[place], intercepts[place])
         coefficients, levels = (with_mean(each, data.sizes[place]) for each in kept)
-        # Nothing was changed before: a fit that is refused leaves the estimator as it was.
+        # All attributes are set here, at the end: a fit that is refused leaves the estimator as it was.
         learned = Linear(unit * coefficients, unit * levels + center, Votes(base), runs=(run,))
         self._remember(given, replace(learned, graph=run.graph.relabel(place)))
         self.base_, self.run_, self.n_iter_ = base, run, max(1, run.wakes // data.n)
@@ -104,15 +104,15 @@ class _Boosted(PerAgent):
         return Linear.from_arrays(arrays, n, self.base_.size, Votes(self.base_), graph=graph)
 
     def _run(self, method: Any, alone: Problem, order: np.ndarray, progress: Any) -> Run:
-        """While the graph is learned, models are, too: DADA alternates; and boosting goes on from there."""
+        """Run the method, which goes on from boosted models (DADA) where a graph is learned first."""
         boosts = isinstance(method, FrankWolfeBoosting)
 
         def afterwards(method: Any, wakes: int) -> Any:
-            # With the steps that it had come to: the first one of a fresh start forgets the model.
+            # The step sizes continue from here: the first step of a fresh start would forget the model.
             return FrankWolfeBoosting(CLOCKS[method.clock], method.head + wakes) if boosts else method
 
         def asked_for() -> Graph:
-            # One that is given has its agents in the order of agents_.
+            # A graph given as a matrix has its agents in the order of agents_.
             graph = graph_of(self, alone, alone.members)
             named = isinstance(self.graph, str | GraphRule | nx.Graph)
             return graph if named or graph.n != alone.n else graph.relabel(order)
@@ -121,7 +121,7 @@ class _Boosted(PerAgent):
         return run_together(self, alone, method, lambda: zeros, asked_for, progress, meanwhile, afterwards)
 
     def _posed(self, data: AgentData, base: Dictionary, parts: int, order: np.ndarray) -> Problem:
-        """The problem of agents without edges."""
+        """Return the problem of the agents, without edges."""
         confidence = self.confidence
         if not (confidence is None or isinstance(confidence, str)) and np.shape(confidence) == (data.n,):
             confidence = np.asarray(confidence)[order]
@@ -139,7 +139,7 @@ class _Boosted(PerAgent):
     def _levels(
         self, problem: Problem, data: AgentData, base: Dictionary, models: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """What to multiply the models of every output with, (outputs,), and the intercepts, (n, outputs)."""
+        """Return the factors for the models of every output, (outputs,), and the intercepts, (n, outputs)."""
         raise NotImplementedError
 
 
@@ -150,34 +150,34 @@ class BoostedClassifier(_Boosted, PerAgentClassifier):
     weighs the votes of base predictors, stays in the ball ``|theta_i|_1 <= beta``, and L_i is the log of the sum of the
     exponential losses of agent i's rows. More than two classes are learned one against the rest, over one graph.
 
-    Probabilities are calibrated: margins of rows that models have not seen, in five folds of each agent's rows over the
-    same graph, say by what to multiply all models, and which intercepts agents have. An intercept is as far from the
-    common one as an agent's rows say, with a variance that is learned from all agents (empirical Bayes): it is neither
-    in the ball nor tied to neighbours, and one row, or rows of one class, are enough.
+    Probabilities are calibrated by cross-validation in five folds of each agent's rows, over the learned graph: the
+    margins of held-out rows give one factor for all models, and the agents' intercepts. The variance of the intercepts
+    around their common value is learned from all agents (empirical Bayes), so that one row, or rows of one class, are
+    enough. Intercepts are neither in the ball nor smoothed over edges.
 
     Parameters
     ----------
     base : Stumps, int, list of fitted estimators, or callable
-        The base predictors, the same for all agents: decision stumps, so many decision stumps, classifiers or
-        regressors of scikit-learn that are fitted already, or a function of X that returns a column for each.
+        The base predictors, the same for all agents: decision stumps, a number of decision stumps, fitted classifiers
+        or regressors of scikit-learn, or a function of X that returns one column for each base predictor.
     graph : "learn", "knn", GraphRule, Graph, (n, n) array or sparse matrix, or networkx graph
-        Who collaborates with whom; "learn" finds out while the models are learned. See
+        Who collaborates with whom; with "learn", the graph is learned along with the models. See
         :class:`coterie.CollaborativeClassifier`.
     coupling : float
-        Weight of agreement with neighbours against an agent's own data: more is more agreement. The paper's mu.
+        Strength of agreement with neighbours: larger values make neighbours' models more alike. The paper's mu.
     lam : float
-        For ``graph="learn"``: the larger, the more edges, and the lighter.
+        For ``graph="learn"``: larger values give more edges, of smaller weight.
     beta : float
-        How much weight all base predictors may have in a model together: large fits the data closely.
+        Upper bound of the sum of the absolute weights of a model: larger values fit the data more closely.
     confidence, n_neighbors, members, random_state
         As in :class:`coterie.CollaborativeClassifier`.
     tol : float
-        Stop when the Frank-Wolfe gap, which bounds how far the objective is from its optimum, is this for an agent's
-        own loss, on average.
+        Stop when the Frank-Wolfe gap (an upper bound of the distance to the optimum), as a mean over the agents' own
+        losses, is at most this.
     max_iter : int
-        Stop after this many wakes of each agent, on average.
+        Maximum number of wakes of each agent, on average.
     method : str or rule
-        "boosting"; for comparison "local", "global" or "component": exact, and in one place.
+        "boosting"; for comparison "local", "global" or "component", which are solved exactly in one process.
 
     Attributes
     ----------
@@ -187,11 +187,11 @@ class BoostedClassifier(_Boosted, PerAgentClassifier):
     base_ : Dictionary
         The base predictors.
     coef_ : (n, size) ndarray, or (n, classes, size) for more than two classes
-        Weights of the base predictors, calibrated: not in the ball any more.
+        Weights of the base predictors, calibrated: their absolute sum may exceed ``beta``.
     intercept_ : (n,) ndarray, or (n, classes)
     graph_ : Graph
     run_ : Run
-        Its agents have an order of their own, ``run_.problem.members``: neither the order of rows nor names matter.
+        The simulation. Its agents are in an order of their own, ``run_.problem.members``.
     n_iter_ : int
         Wakes of each agent, on average.
 
@@ -211,7 +211,7 @@ class BoostedClassifier(_Boosted, PerAgentClassifier):
     def _levels(
         self, problem: Problem, data: AgentData, base: Dictionary, models: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Log-odds of rows that models have not seen, in folds of each agent's rows, over the graph that was found."""
+        """Calibrate on the log-odds of held-out rows, in folds of each agent's rows, over the learned graph."""
         parts = models.shape[1]
         margins = np.zeros((data.n_rows, parts))
         for train, test in split(fold_numbers(data.sizes, np.arange(data.n))):
@@ -222,7 +222,7 @@ class BoostedClassifier(_Boosted, PerAgentClassifier):
                 wakes=self.max_iter * data.n,
                 seed=self.random_state,
                 start=np.zeros((part.n, part.p)),
-                every=ROUND * data.n,
+                every=WAKES_PER_CHECK * data.n,
                 until=Settled(part, self.tol),
             )
             said = outputs(base, data.X[test], None)
@@ -237,16 +237,16 @@ class BoostedClassifier(_Boosted, PerAgentClassifier):
 class BoostedRegressor(_Boosted, PerAgentRegressor):
     """One boosted regression for each agent, over a graph that they learn together: least squares on the same ball.
 
-    As :class:`BoostedClassifier`, with numbers in place of classes and half the mean squared error for L_i. Targets and
-    base predictors are taken less a part of their agent's mean, which leaves the intercepts free.
+    Like :class:`BoostedClassifier`, with numbers as labels and half the mean squared error as L_i. A part of each
+    agent's mean is subtracted from the targets and base predictors, so that the intercepts are free.
 
     Parameters
     ----------
     base, graph, coupling, lam, confidence, n_neighbors, members, tol, max_iter, random_state, method
         As in :class:`BoostedClassifier`.
     beta : float
-        How much weight all base predictors may have in a model together, in units of the standard deviation that
-        intercepts leave of the targets.
+        Upper bound of the sum of the absolute weights of a model, in units of the standard deviation of the targets
+        after intercepts are subtracted.
 
     Attributes
     ----------
@@ -273,7 +273,7 @@ class BoostedRegressor(_Boosted, PerAgentRegressor):
     _loss = Squared()
 
     def _posed(self, data: AgentData, base: Dictionary, parts: int, order: np.ndarray) -> Problem:
-        """Least squares on what is left when intercepts are taken out, of the targets and of every base predictor."""
+        """Return the least-squares problem of targets and base predictors from which intercepts are subtracted."""
         part = random_intercepts(np.asarray(data.y), data.owner, data.n, classes=False).part
         said = without_levels(outputs(base, data.X, data.where), data, part)
         labels = without_levels(np.asarray(data.y), data, part)
@@ -285,16 +285,16 @@ class BoostedRegressor(_Boosted, PerAgentRegressor):
     ) -> tuple[np.ndarray, np.ndarray]:
         labels = np.asarray(data.y)
         part = random_intercepts(labels, data.owner, data.n, classes=False).part
-        scale = float(np.std(without_levels(labels, data, part)))  # in which the models are measured
+        scale = float(np.std(without_levels(labels, data, part)))  # the unit of the models
         said = scale * np.einsum("rj,rj->r", outputs(base, data.X, data.where), models[data.owner, 0])
         found = random_intercepts(labels, data.owner, data.n, said, classes=False)
         return np.array([scale]), found.own[:, None]
 
 
 def between(stumps: StumpDictionary, X: Any) -> StumpDictionary:
-    """Stumps that tell the same rows apart, with thresholds in the middle between two values.
+    """Return stumps that separate the same rows, with each threshold in the middle between two values of its column.
 
-    A threshold on a value would depend on how a column is rounded, and so on its units.
+    A threshold equal to a value would depend on how a column is rounded, and so on the unit of the column.
     """
     columns = X.tocsc() if sparse.issparse(X) else X
     threshold = stumps.threshold.copy()
@@ -309,7 +309,7 @@ def between(stumps: StumpDictionary, X: Any) -> StumpDictionary:
 
 
 def _themselves(X: Any) -> Any:
-    """Features that are base predictors already."""
+    """Return features that are base predictors already."""
     return X
 
 

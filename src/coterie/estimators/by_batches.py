@@ -1,4 +1,4 @@
-"""Predictions of a Ray Dataset, batch by batch, wherever its blocks are."""
+"""Predict the rows of a Ray Dataset in batches, on the machines that hold its blocks."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from ..errors import DataError
 
 
 def by_batches(model: Any, dataset: Any, agents: Any, method: str, names: list[str], **options: Any) -> Any:
-    """A Dataset with what a method of the model says of every row, in columns of these names.
+    """Return the Dataset with the predictions of a method of the model, as new columns with the given names.
 
-    It is worked out when the Dataset is read. The model is sent once to every machine.
+    The predictions are computed when the Dataset is read. The model is sent once to every machine.
     """
     import ray
 
@@ -22,10 +22,10 @@ def by_batches(model: Any, dataset: Any, agents: Any, method: str, names: list[s
     if column is None and len(model.agents_) > 1:
         raise DataError(
             f"this model was fitted for {len(model.agents_)} agents: pass agents=..., the column of the Dataset that "
-            "says whose row it is"
+            "names each row's agent"
         )
     if not (column is None or isinstance(column, str)):
-        raise DataError(f"agents={column!r}: of a Ray Dataset, it is the name of a column")
+        raise DataError(f"agents={column!r}: for a Ray Dataset, pass the name of a column")
     there = list(dataset.columns() or ())
     features = list(model.feature_names_in_) if hasattr(model, "feature_names_in_") else None
     wanted = [*(features or ()), *([] if column is None else [column])]
@@ -40,7 +40,7 @@ def by_batches(model: Any, dataset: Any, agents: Any, method: str, names: list[s
 
 @lru_cache(maxsize=1)
 def _fetched(reference: Any) -> Any:
-    """The model; a process that predicts many batches reads it once."""
+    """Return the model; a process that predicts many batches reads it once."""
     import ray
 
     return ray.get(reference)
@@ -49,9 +49,9 @@ def _fetched(reference: Any) -> Any:
 def _predicted(
     frame: Any, model: Any, method: str, names: list[str], features: list[str] | None, column: str | None, options: Any
 ) -> Any:
-    """One batch, with the columns of the method's answer."""
+    """Return one batch with the columns of predictions."""
     ids = None if column is None else frame[column]
-    if features is None:  # fitted with columns that had no names: all but the agents
+    if features is None:  # fitted without column names: all columns except the agents' are features
         X: Any = (frame if column is None else frame.drop(columns=column)).to_numpy()
     else:
         X = frame[[name for name in features if name != column]]

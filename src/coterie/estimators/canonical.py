@@ -1,7 +1,8 @@
-"""One order of rows and agents, whatever order and names they came with.
+"""A canonical order of rows and agents, which does not depend on the order and names in the input.
 
-Rounding, seeds and clocks see rows and agents by their numbers. Estimators number them by what they hold, so that the
-order of the rows, the names of the agents and the units of the columns do not change what is learned.
+Rounding, random numbers and the order of wakes depend on the numbers of rows and agents. Estimators number rows and
+agents by their contents, so that the order of the rows, the names of the agents and the units of the columns do not
+change what is learned.
 """
 
 from __future__ import annotations
@@ -18,32 +19,32 @@ from ..data import AgentData
 from ..multitask.sources import Tasks
 from .task_rows import TaskRows, deviations, look, mean_squares
 
-#: Keys that are nearer than this, in standard deviations, are the same: rounding depends on the units.
-DIGITS = 9
+#: Decimals to which keys are rounded, in standard deviations: beyond them, keys depend on the columns' units.
+KEY_DECIMALS = 9
 
 __all__ = ["by_content"]
 
 
 @dataclass(frozen=True)
 class Keys:
-    """A number for each row that says nearly all about it."""
+    """Key of a row: one number, a fixed combination of its label and columns."""
 
     label_mean: float
     label_unit: float
     label_weight: float
     column_weights: np.ndarray
     level: float  # of the weighted columns
-    unit: float  # negative if keys are turned around
+    unit: float  # negative if the order of keys is reversed
 
     def of(self, data: AgentData, which: Any = None) -> np.ndarray:
-        """Of every row."""
+        """Return the key of every row."""
         labels = standard_units(data.y, self.label_mean, self.label_unit)
         return (self.label_weight * labels + data.X @ self.column_weights - self.level) / self.unit
 
 
 @dataclass(frozen=True)
 class OrderedTasks(Tasks):
-    """Tasks in another order, each with its rows in the order of their keys; task k was ``order[k]``."""
+    """Tasks in another order, the rows of each ordered by key; task k is task ``order[k]`` of the original ones."""
 
     order: np.ndarray
     keys: Keys
@@ -55,12 +56,12 @@ class OrderedTasks(Tasks):
 
     @property
     def sizes(self) -> np.ndarray:
-        """Rows of each task."""
+        """Number of rows of each task."""
         sizes: np.ndarray = self.found.sizes[self.order]
         return sizes
 
     def load(self, which: ArrayLike) -> AgentData:
-        """The rows of some tasks."""
+        """Return the rows of the given tasks."""
         numbers = self.order[np.asarray(which)]
         held = np.argsort(numbers)
         data, place = self.found.load(numbers[held]), np.argsort(held)
@@ -69,11 +70,11 @@ class OrderedTasks(Tasks):
 
 
 def by_content(rows: TaskRows) -> tuple[TaskRows, np.ndarray]:
-    """The same rows and agents, ordered by features and labels alone; agent k of the result was agent ``order[k]``.
+    """Order rows and agents by features and labels alone; agent k of the result is agent ``order[k]`` of `rows`.
 
-    A row's key is a fixed combination of its standardised columns; an agent's keys are how many rows it has, and the
-    first moments of their keys. Columns that are scaled, shifted or negated have the same keys, and so have labels.
-    Agents with the same rows, or with none, keep their order.
+    The key of a row is a fixed combination of its standardised columns. Agents are ordered by their number of rows,
+    then by the first three moments of their rows' keys. Scaling, shifting or negating a column, or the labels, does not
+    change the keys. Agents with identical rows, or without rows, keep their order.
     """
     keys, key = _keys(rows)
     size, owner = np.maximum(rows.sizes, 1), rows.owner
@@ -83,13 +84,13 @@ def by_content(rows: TaskRows) -> tuple[TaskRows, np.ndarray]:
 
 
 def standard_units(values: Any, mean: float, unit: float) -> np.ndarray:
-    """Numbers less their mean, in units of their deviation; all 0 if there is none."""
+    """Return numbers minus their mean, in standard deviations; zeros if the deviation is 0."""
     numbers = np.asarray(values, dtype=np.float64)
     return np.zeros_like(numbers) if unit == 0.0 else (numbers - mean) / unit
 
 
 def _keys(rows: TaskRows) -> tuple[Keys, np.ndarray]:
-    """Keys, and those of all rows, of mean zero and in units of their own deviation."""
+    """Return the keys' parameters and the key of every row; keys have mean 0 and standard deviation 1."""
     found = look(rows)
     at, unit = float(found.labels.mean()), float(found.labels.std() or 1.0)
     squares, products = zip(
@@ -98,7 +99,7 @@ def _keys(rows: TaskRows) -> tuple[Keys, np.ndarray]:
     mean, deviation = found.mean, deviations(found, rows.averaged(squares))
     total = ((found.labels - at) / unit).sum()
     weights = np.random.default_rng(0).uniform(0.5, 1.5, len(mean) + 1)
-    # A column counts with the sign with which it goes along with the labels: a negated one counts the same.
+    # A column's weight has the sign of its correlation with the labels: negating the column does not change the key.
     along = (sum(products) - mean * total) / (deviation * max(1, rows.n_rows))
     columns = weights[1:] * np.where(along < -1e-9, -1.0, 1.0) / deviation
     keys = Keys(at, unit, float(weights[0]), columns, float(mean @ columns), 1.0)
@@ -111,9 +112,9 @@ def _keys(rows: TaskRows) -> tuple[Keys, np.ndarray]:
 def _second(
     data: AgentData, which: np.ndarray, mean: np.ndarray, label_mean: float, label_unit: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Mean squares of columns, and products with the labels."""
+    """Return mean squares of the columns, and their products with the labels."""
     return mean_squares(data.X, mean), data.X.T @ standard_units(data.y, label_mean, label_unit)
 
 
 def _rounded(keys: np.ndarray) -> np.ndarray:
-    return np.round(keys, DIGITS) + 0.0  # no negative zeros
+    return np.round(keys, KEY_DECIMALS) + 0.0  # no negative zeros

@@ -1,8 +1,8 @@
-"""The front door: one model for each agent of a table, learned together.
+"""The main estimators: one model for each agent of a table, learned together.
 
-``fit(X, y, agents=ids)`` is all that somebody with grouped data needs. By default that is partial pooling
-(:mod:`coterie.pooling`): a common model, personal deviations from it, and how much to trust each, learned from the
-rows. The papers' methods over a graph are there by name; they are imported when they are asked for.
+``fit(X, y, agents=ids)`` is all that grouped data need. The default method is partial pooling (:mod:`coterie.pooling`):
+a common model and personal deviations from it, whose variances are learned from the rows. The papers' methods over a
+graph are chosen by name, and imported when chosen.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from ..data.table import Table, labels_of, split_target, weights_of
 from ..engines.cluster import Cluster
 from ..errors import DataError, MismatchError, ParameterError
 from ..pooling.designs import DESIGNS, PLAIN
-from ..pooling.families import LARGEST
+from ..pooling.families import MAX_LOG_RATE
 from .by_batches import by_batches
 from .models import FittedModel, Linear, Populations
 from .protocol import Estimator
 from .reported import FittedEstimator, given_names
 
 DEVIATIONS = ("auto", "full", "diagonal", "scalar")
-#: By name; the laboratory's others do not fit here.
+#: Names of methods; other methods of the library cannot be used with these estimators.
 METHODS = ("pooling", "cd", "admm", "djam", "propagation", "local", "global", "component", "ridge-to-mean")
-#: Losses that pooling knows: a regressor's and a classifier's.
-NUMBERS, CLASSES = ("auto", "squared", "student", "poisson"), ("auto", "logistic")
+#: Losses of pooling, for a regressor and for a classifier.
+REGRESSOR_LOSSES, CLASSIFIER_LOSSES = ("auto", "squared", "student", "poisson"), ("auto", "logistic")
 
 
 @dataclass(repr=False, eq=False)
 class _Collaborative(FittedEstimator, Estimator):
-    """What both estimators share. Parameters are documented on the public classes."""
+    """Common base of both estimators. Parameters are documented on the public classes."""
 
     _losses: ClassVar[tuple[str, ...]]
     _stranger = "the common model"
@@ -62,7 +62,7 @@ class _Collaborative(FittedEstimator, Estimator):
     engine: Any = None
 
     def _encode(self, y: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
-        """Labels as the model has them, numbers or numbers of classes; and what to remember of them."""
+        """Return labels as the model takes them (numbers, or indices of classes), and the attributes to set."""
         raise NotImplementedError
 
     # -- fitting -------------------------------------------------------------------------------------------------
@@ -79,17 +79,18 @@ class _Collaborative(FittedEstimator, Estimator):
 
         Parameters
         ----------
-        X : (rows, p) array_like, sparse matrix or DataFrame; or where the rows are
-            A path, a directory, a glob, a mapping, a Ray Dataset, or a :class:`coterie.data.Source`. With ``engine`` the
-            workers read them.
+        X : (rows, p) array_like, sparse matrix or DataFrame; or a source of rows
+            A source is a path, a directory, a glob, a mapping, a Ray Dataset, or a :class:`coterie.data.Source`. With
+            ``engine`` the workers read the source.
         y : (rows,) array_like, or a column name of X
-            Numbers of a regressor, classes of a classifier. A column that is named is no feature, and may stay in
-            frames that are predicted later: it is left out there.
+            Numbers for a regressor, classes for a classifier. A named column is not used as a feature; ``predict``
+            ignores the column if a frame still contains it.
         agents : (rows,) sequence of hashables, or a column name of X, optional
-            Whose row it is. Default: all rows belong to one agent.
+            The agent of each row. Default: all rows belong to one agent.
         sample_weight : (rows,) array_like, optional
-            A weight of 2 counts as two rows. Not with a source.
+            Weights of the rows: a row of weight 2 counts as two rows. Not allowed with a source.
         progress : callable, optional
+            Called repeatedly: with the number of rounds done, or, over a graph, with (wakes done, maximum of wakes).
             Called now and then: with the number of rounds done, or, over a graph, (wakes done, wakes at most).
 
         Returns
@@ -121,7 +122,7 @@ class _Collaborative(FittedEstimator, Estimator):
         else:
             table = Table.learn(X, y, agents, self.members, self.missing, sample_weight, type(self).__name__)
             models, found = self._learn(table, pools, progress)
-        # Nothing was changed before: a fit that is refused leaves the estimator as it was.
+        # Attributes change only from here on: a fit that is refused leaves the estimator as it was.
         for name in [name for name in vars(self) if name.endswith("_") and not name.startswith("__")]:
             delattr(self, name)
         self._target_column = target
@@ -132,7 +133,7 @@ class _Collaborative(FittedEstimator, Estimator):
         return self
 
     def _learn(self, table: Table, pools: bool, progress: Any) -> tuple[FittedModel, dict[str, Any]]:
-        """Models from rows in this process, and what else was found."""
+        """Learn models from rows in this process; return them and the attributes to set."""
         labels, fitted = self._encode(np.asarray(table.y))
         targets = pooling.targets_of(labels, len(fitted.get("classes_", ())))
         if not pools:
@@ -142,15 +143,15 @@ class _Collaborative(FittedEstimator, Estimator):
                 raise MismatchError(f'method={self.method!r} takes no sample_weight; method="pooling" does')
             over_graph, extra = learn_over_graph(self, table, targets, labels, progress)
             return over_graph, fitted | extra
-        if table.X.shape[1] > pooling.WIDE:
+        if table.X.shape[1] > pooling.MAX_DENSE_COLUMNS:
             self._check_wide()
         settings = self._family(), self.design, self._deviations(), table.weight, progress, self.n_jobs
-        with one_thread():  # of thousands of small matrices, more threads only get in each other's way
+        with one_thread():  # more threads slow down computations with thousands of small matrices
             parts = pooling.fit(table.X, targets, table.codes, len(table.members), *settings)
         return Populations(tuple(parts)) if self.graph is None else self._edge(parts, table.members), fitted
 
     def _check_parameters(self, pools: bool) -> None:
-        """Names out of their range, before anything is computed."""
+        """Refuse invalid parameters before anything is computed."""
         choice("design", self.design, ("auto", *DESIGNS))
         choice("deviations", self.deviations, DEVIATIONS)
         choice("missing", self.missing, ("fill", "error"))
@@ -159,7 +160,7 @@ class _Collaborative(FittedEstimator, Estimator):
         if pools:
             if not (self.loss is None or self.loss in self._losses):
                 raise ParameterError(
-                    f'loss={self.loss!r}: method="pooling" of a {self._kind} takes {", ".join(self._losses)}'
+                    f'loss={self.loss!r}: a {self._kind} with method="pooling" takes {", ".join(self._losses)}'
                 )
         elif self.design not in ("auto", PLAIN):
             raise MismatchError(f'design="{self.design}" needs method="pooling"; method={self.method!r} is linear')
@@ -178,18 +179,18 @@ class _Collaborative(FittedEstimator, Estimator):
         return "full" if self.deviations == "auto" else self.deviations
 
     def _check_wide(self) -> None:
-        """Refuse what is not there for many columns, before the work."""
+        """Refuse parameters that are not available for many columns, before anything is computed."""
         asked = {"design": self.design not in ("auto", PLAIN), "deviations": self.deviations in ("full", "scalar")}
         asked |= {"loss": self._kind == "regressor" and self.loss == "auto", "graph": self.graph is not None}
         for name, unfit in asked.items():
             if unfit:
                 raise MismatchError(
-                    f"{name}={getattr(self, name)!r} is for at most {pooling.WIDE} columns; with more, models are "
-                    "linear, deviations diagonal, and there are no edges"
+                    f"{name}={getattr(self, name)!r} is for at most {pooling.MAX_DENSE_COLUMNS} columns; with more, "
+                    "models are linear, deviations diagonal, and there are no edges"
                 )
 
     def _edge(self, parts: Any, members: tuple[Any, ...]) -> Populations:
-        """Smooth deviations over a graph, as far as that pays on held-out rows."""
+        """Smooth deviations over a graph, as strongly as held-out rows favour."""
         from ..graphs import Graph
         from ..pooling.edges import smooth
         from .over_graph import weights_of
@@ -200,7 +201,7 @@ class _Collaborative(FittedEstimator, Estimator):
         return Populations(tuple(parts), Graph(W) if tied.strength > 0.0 else None, tied)
 
     def _expose(self) -> None:
-        """Coefficients in the units of the columns, and what else the models know."""
+        """Set the fitted attributes: coefficients in the units of the columns, and the population's parameters."""
         super()._expose()
         models, (weights, levels) = self._models, self._models.weights()
         only = 0 if levels.shape[1] == 1 else slice(None)
@@ -217,13 +218,13 @@ class _Collaborative(FittedEstimator, Estimator):
     # -- files ---------------------------------------------------------------------------------------------------
 
     def _packed(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        """What a file holds of the models: plain values, and arrays. The rows are left out where that is possible."""
+        """Return plain values and arrays that a file holds. The rows are left out where possible."""
         described, arrays = self._models.to_arrays()
         more = {"sharpness": getattr(self, "sharpness_", 1.0)} if self._models.parts else {}
         return {"columns": self._columns.to_dict(), **described, **more}, arrays
 
     def _unpacked(self, described: dict[str, Any], arrays: Any, n: int, width: int, graph: Any) -> FittedModel:
-        """Models back from a file, of so many agents and columns."""
+        """Return the models of a file, checked against the number of agents and of columns."""
         if described["form"] == "linear":
             return Linear.from_arrays(arrays, n, width, graph=graph)
         if self._kind == "classifier":
@@ -233,10 +234,10 @@ class _Collaborative(FittedEstimator, Estimator):
     # -- more rows -----------------------------------------------------------------------------------------------
 
     def partial_fit(self, X: Any, y: Any, agents: Any = None, sample_weight: Any = None) -> Self:
-        """Take more rows, of agents met and of new ones: they get their own posteriors, and nobody else changes.
+        """Add rows of known or new agents and update the posteriors of these agents only.
 
-        The population (common model, variances, noise) stays as it was learned; fit anew when much has changed.
-        Without a fit before, this is one.
+        The population (common model, variances, noise) stays as learned; call ``fit`` when much has changed. On an
+        estimator that is not fitted, this is ``fit``.
 
         Parameters
         ----------
@@ -261,7 +262,7 @@ class _Collaborative(FittedEstimator, Estimator):
             raise MismatchError(f'method={self.method!r} cannot take more rows; method="pooling" can')
         if self.graph_ is not None:
             raise MismatchError(
-                "deviations are smoothed over a graph, where new rows concern neighbours, too: fit anew"
+                "deviations are smoothed over a graph, where new rows also change neighbours: call fit with all rows"
             )
         X, y, agents = self._labelled(X, y, agents)
         X, ids, _ = split_ids(X, agents, self._agent_column)
@@ -270,7 +271,7 @@ class _Collaborative(FittedEstimator, Estimator):
         if ids is None:
             ids = [self.agents_[0]] * rows if len(self.agents_) == 1 else None
         if ids is None:
-            raise DataError("agents is missing: say whose rows these are, one id for each row")
+            raise DataError("agents is missing: pass the agent of every row, one id for each row")
         places, asked = agent_codes(ids, None, rows)
         values = labels_of(y, rows, places, asked)
         targets = pooling.targets_of(self._encode_more(values), len(getattr(self, "classes_", ())))
@@ -295,87 +296,89 @@ class _Collaborative(FittedEstimator, Estimator):
 class CollaborativeRegressor(_Collaborative):
     """One regression for each agent, learned together.
 
-    By default by partial pooling: ``theta_i ~ N(w, V)``, where the common model w, the covariance V of personal
-    deviations and the noise are learned from the rows by their evidence. Agents with few rows get nearly the common
-    model, those with many their own, coordinate by coordinate; nothing needs to be scaled or tuned.
+    The default method is partial pooling: ``theta_i ~ N(w, V)``, where the common model w, the covariance V of personal
+    deviations and the noise are learned from the rows by maximising the evidence. Models of agents with few rows are
+    close to the common model, and models of agents with many rows follow their own rows, coordinate by coordinate.
+    Nothing needs to be scaled or tuned.
 
     Parameters
     ----------
     method : str or rule
-        "pooling"; or one of the papers' methods over a graph: "cd", "admm", "djam", "propagation"; or for comparison
+        "pooling"; or one of the papers' methods over a graph: "cd", "admm", "djam", "propagation"; or, for comparison,
         "local", "global", "component", "ridge-to-mean".
     design : "auto", "linear" or "additive"
-        Of pooling: lines, or for each agent a smooth curve of every feature with more than six values. "auto" takes
-        curves where the evidence clearly asks for them.
+        For pooling: models are linear, or have for each agent a smooth curve of every feature with more than six
+        values. "auto" chooses curves where the evidence clearly favours them.
     deviations : "auto", "full", "diagonal" or "scalar"
-        Of pooling: V as a matrix (shrunk to its diagonal), a variance for each coefficient, or one for all slopes.
-        "auto" is "full".
+        For pooling: V is a matrix (shrunk to its diagonal), has one variance for each coefficient, or one for all
+        slopes. "auto" is "full".
     graph : None, "auto", "knn", "learn", GraphRule, Graph, (n, n) array or sparse matrix, or networkx graph
-        Who resembles whom. Pooling needs none: with one, deviations are smoothed over its edges as far as that pays on
-        held-out rows; "auto" tries the nearest neighbours. Methods over a graph take None for "learn": the agents find
-        out. A given graph has its agents in the order of ``agents_``; a networkx graph has their ids.
+        Which agents are similar. Pooling needs no graph: with one, deviations are smoothed over its edges as strongly
+        as held-out rows favour; "auto" tries the nearest neighbours. For methods over a graph, None means "learn": the
+        agents learn the graph. A matrix or Graph has its agents in the order of ``agents_``; a networkx graph has their
+        ids.
     loss : str or rule, optional
-        Of pooling: "squared" (default), "student" for heavy-tailed noise, "auto" to let the evidence choose between the
-        two, "poisson" for counts. Over a graph: "squared", "huber", or a loss of real labels.
+        For pooling: "squared" (default), "student" for heavy-tailed noise, "auto" to choose between these two by the
+        evidence, "poisson" for counts. Over a graph: "squared", "huber", or a loss of real labels.
     missing : "fill" or "error"
-        Gaps are filled with the mean, beside a column that says where; or refused.
+        "fill" replaces missing values by the column's mean and adds a column that marks them; "error" refuses them.
     members : sequence, optional
-        All agents and their order, also those without rows.
+        All agents in their order, including agents without rows. Default: the agents of the rows.
     coupling : float
-        Over a graph: how much agents agree with their neighbours; more is more agreement.
+        Over a graph: strength of agreement with neighbours; larger values make neighbours' models more alike.
     lam : float
-        Over a learned graph: the larger, the more edges.
+        Over a learned graph: larger values give more edges.
     ridge, confidence
         Over a graph: see :meth:`coterie.Problem.personalized`.
     n_neighbors : int
-        How many edges each agent has, for ``graph="knn"``.
+        Number of edges of each agent, for ``graph="knn"``.
     tol : float
-        Over a graph: agents learn until the objective is so near to its optimum.
+        Over a graph: agents learn until the objective is this close to its optimum.
     max_iter : int
-        Over a graph: how many times each agent wakes, at most.
+        Over a graph: maximum number of wakes of each agent.
     random_state : int
-        Over a graph: seed of the order in which agents wake, and of whom they meet.
+        Over a graph: seed of the order in which agents wake, and of the peers that they choose.
     n_jobs : int, optional
-        How many threads work, which changes no result. None is one for each core where there is enough work, -1 is all
-        cores. It is not saved with the model.
+        Number of threads, which does not change the result. None uses one thread for each core if there is enough work,
+        -1 all cores. Not saved with the model.
     engine : Cluster, optional
-        Of pooling: workers of a cluster hold the rows, and only models and sums travel; the result is the same up to
-        rounding. The model keeps no rows then, as one from a file. Default: this process. It is not saved with the
-        model.
+        For pooling: workers of a cluster hold the rows, and only models and sums are sent; the result is equal up to
+        rounding. The fitted model then keeps no rows, like a model that was loaded from a file. Default: this process.
+        Not saved with the model.
 
     Attributes
     ----------
     agents_ : tuple
         Agent ids, in the order of the models.
     coef_ : (n, p) ndarray
-        Of the encoded columns, whose names are ``coef_names_``; in the units of the input.
+        Coefficients of the encoded columns, whose names are ``coef_names_``, in the units of the input.
     intercept_ : (n,) ndarray
     common_coef_ : (p,) ndarray
-        w. Agents never met are predicted with it, or with one model of all rows where that did better (see
+        The common model w. Predictions for new agents use w, or one model fitted to all rows where that did better (see
         :meth:`report`).
     common_intercept_ : float
     personal_variance_ : (p,) ndarray
-        Variance of each coefficient between agents: which features differ from one to the next.
+        Variance of each coefficient between agents: large for features whose effect differs between agents.
     noise_ : float or None
         Standard deviation of a label around its prediction.
     log_evidence_ : float
     design_ : str
         "linear" or "additive".
     graph_ : Graph or None
-        Edges that are used.
-    ties_ : Tied
-        Of pooling with a graph: how strong edges are, what they gained on held-out rows, and its standard error.
+        Edges along which models were smoothed.
+    edges_ : EdgeSmoothing
+        For pooling with a graph: strength of the edges, their gain on held-out rows, and its standard error.
     run_ : Run
         Over a graph: the simulation.
 
     Notes
     -----
-    Text and categories, booleans and gaps in X are encoded; constant and duplicate columns are left out;
-    :meth:`report` says what was done. An agent never met is predicted by the common model, with the spread of the
-    population. Without ``agents`` all rows belong to one agent, and this is a ridge regression whose strength is
-    learned.
+    Text, categories, booleans and missing values in X are encoded; constant and duplicate columns are dropped;
+    :meth:`report` lists these changes. Predictions for an agent that was not in the training rows use the common model,
+    with the spread of the population. Without ``agents``, all rows belong to one agent, and the model is a ridge
+    regression whose strength is learned.
 
-    With ``sklearn.set_config(enable_metadata_routing=True)``, ``set_fit_request(agents=True)`` and the like let
+    With ``sklearn.set_config(enable_metadata_routing=True)``, methods such as ``set_fit_request(agents=True)`` make
     pipelines and searches pass ``agents`` on.
 
     Examples
@@ -391,20 +394,22 @@ class CollaborativeRegressor(_Collaborative):
     """
 
     _kind = "regressor"
-    _losses = NUMBERS
+    _losses = REGRESSOR_LOSSES
 
     def _encode(self, y: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
         return self._encode_more(y), {}
 
     def _encode_more(self, y: np.ndarray) -> np.ndarray:
-        """The labels themselves."""
+        """Return the labels as numbers."""
         if y.dtype.kind in "mM":
-            raise DataError("y holds dates or times: take the days since a start, say, as a number")
+            raise DataError("y holds dates or times: convert them to numbers, such as days since a start")
         try:
             values = y.astype(np.float64)
         except (TypeError, ValueError):
             found = next(value for value in y.tolist() if not isinstance(value, (int, float)))
-            raise DataError(f"y holds {found!r}: a regressor needs numbers; is this a case for a classifier?") from None
+            raise DataError(
+                f"y holds {found!r}: a regressor needs numbers; for classes use CollaborativeClassifier"
+            ) from None
         if self.loss == "poisson":
             check_counts(values, lambda row: f"row {row}: the label")
         return np.asarray(values)
@@ -415,20 +420,20 @@ class CollaborativeRegressor(_Collaborative):
         self.noise_ = parts[0].noise if parts else None
 
     def predict(self, X: Any, agents: Any = None, return_std: bool = False) -> Any:
-        """The prediction of every row by its agent's model; by the common model for an agent never met.
+        """Predict every row by its agent's model, or by the common model if the agent was not in the training rows.
 
         Parameters
         ----------
         X, agents
-            As in :meth:`fit`; or a Ray Dataset, whose column ``agents`` says whose row it is (default: as at fit).
+            As in :meth:`fit`; or a Ray Dataset, whose column ``agents`` names each row's agent (default: as at fit).
         return_std : bool
-            Also return the standard deviation of a new label of every row: noise, and what is not known of the model.
+            Also return the standard deviation of a new label of every row: noise and uncertainty of the model.
 
         Returns
         -------
-        (rows,) ndarray, or two of them
-            Of a Ray Dataset: the Dataset with a column "prediction", and "std"; it is predicted in batches, when it is
-            read, and Ray may change the order of rows.
+        ndarray of shape (rows,), or two of them
+            For a Ray Dataset: the Dataset with a column "prediction", and "std"; predictions are computed in batches
+            when the Dataset is read, and Ray may change the order of rows.
 
         Examples
         --------
@@ -447,8 +452,8 @@ class CollaborativeRegressor(_Collaborative):
             return means[:, 0]
         model, mean, variance = self._models.parts[0], means[:, 0], variances[:, 0]
         if model.family.name == "poisson":
-            # The mean of exp(z), z ~ N(mean, variance); where nothing is known of z, its tail is no guide.
-            log = np.minimum(mean + 0.5 * np.minimum(variance, 2.0), LARGEST)
+            # The mean of exp(z), z ~ N(mean, variance); the variance is bounded, as a vague z has no reliable tail.
+            log = np.minimum(mean + 0.5 * np.minimum(variance, 2.0), MAX_LOG_RATE)
             rate = np.exp(log)
             return (rate, np.sqrt(rate + rate**2 * np.expm1(np.minimum(variance, 2.0)))) if return_std else rate
         center = mean * model.scale + model.center
@@ -457,14 +462,14 @@ class CollaborativeRegressor(_Collaborative):
         return center, model.scale * np.sqrt(variance + model.family.variance(model.s2))
 
     def predict_interval(self, X: Any, agents: Any = None, coverage: float = 0.9) -> Any:
-        """Intervals that hold a new label of every row with the given probability.
+        """Return intervals that contain a new label of every row with the given probability.
 
         Parameters
         ----------
         X, agents
             As in :meth:`fit`.
         coverage : float
-            In (0, 1).
+            Probability, between 0 and 1.
 
         Returns
         -------
@@ -492,18 +497,18 @@ class CollaborativeRegressor(_Collaborative):
 
 
 def check_counts(y: np.ndarray, named: Callable[[int], str]) -> None:
-    """Refuse labels that are no counts; `named` says how the label of a row is called."""
+    """Refuse labels that are no counts; `named` returns the name of a row's label for the error."""
     if (y < 0.0).any():
         row = int(np.argmax(y < 0.0))
         raise DataError(f'{named(row)} is {y[row]:g}: loss="poisson" needs counts, 0 or more')
 
 
 def check_classes(classes: np.ndarray) -> None:
-    """There must be something to tell apart, and not numbers on a scale."""
+    """Refuse classes that are numbers on a scale, and a single class."""
     if classes.dtype.kind == "f" and np.any(classes != np.floor(classes)):
         raise DataError(
             "Unknown label type: continuous. y holds numbers such as "
-            f"{classes[classes != np.floor(classes)][0]:g}, not classes; is this a case for a regressor?"
+            f"{classes[classes != np.floor(classes)][0]:g}, not classes; for numbers use a regressor"
         )
     if len(classes) < 2:
         raise DataError(
@@ -513,17 +518,19 @@ def check_classes(classes: np.ndarray) -> None:
 
 
 def numbered_classes(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The classes of a fit, checked, and the number of each label among them."""
+    """Return the classes, checked, and the index of every label's class."""
     try:
         classes, codes = np.unique(y, return_inverse=True)
     except TypeError:
-        raise DataError("y mixes classes that cannot be compared, such as text and numbers: make them alike") from None
+        raise DataError(
+            "y mixes classes that cannot be compared, such as text and numbers: convert all labels to one type"
+        ) from None
     check_classes(classes)
     return classes, codes
 
 
 def gives_probabilities(loss: Any) -> bool:
-    """Whether probabilities of classes come from a loss; None is the usual one, which gives them."""
+    """Return whether a loss gives probabilities of classes; None stands for the logistic loss, which does."""
     if loss is None:
         return True
     from ..core.losses import BERNOULLI, resolve_loss
@@ -532,12 +539,12 @@ def gives_probabilities(loss: Any) -> bool:
 
 
 def class_numbers(classes: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """The number of each label among the classes of a fit, which must be there."""
+    """Return the index of every label among the classes of a fit; refuse a class that was not in the fit."""
     place = np.clip(np.searchsorted(classes, y), 0, len(classes) - 1)
     unknown = np.flatnonzero(classes[place] != y)
     if unknown.size:
         raise DataError(
-            f"row {unknown[0]}: the class {y[unknown].tolist()[0]!r} was not there at fit; the model knows "
+            f"row {unknown[0]}: the class {y[unknown].tolist()[0]!r} was not in the training rows; the model knows "
             f"{', '.join(map(repr, classes.tolist()))}"
         )
     return np.asarray(place)
@@ -546,17 +553,18 @@ def class_numbers(classes: np.ndarray, y: np.ndarray) -> np.ndarray:
 class CollaborativeClassifier(_Collaborative):
     """One classifier for each agent, learned together.
 
-    As :class:`CollaborativeRegressor`, with classes in place of numbers: logistic models, one against the rest for more
-    than two classes, whose log-odds then go through one softmax, sharpened as held-out rows ask for. (One softmax
-    model is no better on the sets we tried, and its blocks are as many times larger as there are classes.)
+    Like :class:`CollaborativeRegressor`, with classes as labels. Models are logistic, one against the rest for more
+    than two classes; the log-odds of the classes then go through one softmax, whose sharpness is learned on held-out
+    rows. (A joint softmax model was no better on the data sets we tried, and its blocks are larger by the number of
+    classes.)
 
     Parameters
     ----------
     loss : str or rule, optional
-        Of pooling: "logistic". Over a graph: "logistic", "smooth-hinge", "hinge" (not with "cd"), or a loss for
-        labels -1 and +1.
+        For pooling: "logistic". Over a graph: "logistic", "smooth-hinge", "hinge" (not with "cd"), or a loss of labels
+        -1 and +1.
     method, design, deviations, graph, missing, members, coupling, lam, ridge, confidence, n_neighbors
-        As in :class:`CollaborativeRegressor`; and so are tol, max_iter, random_state, n_jobs and engine.
+        As in :class:`CollaborativeRegressor`; tol, max_iter, random_state, n_jobs and engine, too.
 
     Attributes
     ----------
@@ -564,14 +572,14 @@ class CollaborativeClassifier(_Collaborative):
         Agent ids, in the order of the models.
     classes_ : ndarray
     coef_ : (n, p) ndarray, or (n, classes, p) for more than two classes
-        Log-odds, of the encoded columns, whose names are ``coef_names_``; in the units of the input.
+        Log-odds for the encoded columns, whose names are ``coef_names_``, in the units of the input.
     intercept_ : (n,) ndarray, or (n, classes)
     common_coef_ : (p,) ndarray, or (classes, p)
     common_intercept_ : float, or (classes,) ndarray
     sharpness_ : float
-        What log-odds are multiplied by before they become probabilities, as held-out rows ask for.
+        Factor of the log-odds before the softmax, learned on held-out rows.
     personal_variance_ : (p,) ndarray, or (classes, p)
-        Variance of each coefficient between agents: which features differ from one to the next.
+        Variance of each coefficient between agents: large for features whose effect differs between agents.
     log_evidence_ : float
     design_ : str
         "linear" or "additive".
@@ -582,7 +590,7 @@ class CollaborativeClassifier(_Collaborative):
     Notes
     -----
     Agents may have one row, or rows of one class only. With two or three rows of each agent and two classes, the
-    variances of deviations are underestimated (Laplace's approximation ends there); common model and predictions are
+    variances of deviations are underestimated (Laplace's approximation is poor there); common model and predictions are
     still sound.
 
     Examples
@@ -600,21 +608,21 @@ class CollaborativeClassifier(_Collaborative):
     """
 
     _kind = "classifier"
-    _losses = CLASSES
+    _losses = CLASSIFIER_LOSSES
     _routed = Estimator._routed | {"predict_proba": ("agents",), "decision_function": ("agents",)}
     classes_: np.ndarray
 
-    def partial_fit(  # type: ignore[override]  # scikit-learn has its classes before the weights
+    def partial_fit(  # type: ignore[override]  # scikit-learn has `classes` before `sample_weight`
         self, X: Any, y: Any, agents: Any = None, classes: Any = None, sample_weight: Any = None
     ) -> Self:
-        """Take more rows: as :meth:`CollaborativeRegressor.partial_fit`, of classes that the model knows.
+        """Add rows, like :meth:`CollaborativeRegressor.partial_fit`; all classes must be known to the model.
 
         Parameters
         ----------
         X, y, agents, sample_weight
             As in :meth:`fit`.
         classes : ignored
-            scikit-learn's, which a fitted model does not need.
+            Exists for compatibility with scikit-learn.
 
         Returns
         -------
@@ -631,13 +639,12 @@ class CollaborativeClassifier(_Collaborative):
         return super().partial_fit(X, y, agents, sample_weight)
 
     def _encode(self, y: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
-        """Classes by their numbers."""
         classes, codes = numbered_classes(y)
         return codes, {"classes_": classes}
 
     def _expose(self) -> None:
         super()._expose()
-        if not hasattr(self, "sharpness_"):  # stays as it was when rows are added
+        if not hasattr(self, "sharpness_"):  # partial_fit does not change the sharpness
             with one_thread():
                 self.sharpness_ = pooling.sharpness(self._models.parts) if self._models.parts else 1.0
 
@@ -649,7 +656,7 @@ class CollaborativeClassifier(_Collaborative):
         return bool(self._models.parts) or gives_probabilities(self.loss)
 
     def decision_function(self, X: Any, agents: Any = None) -> Any:
-        """Log-odds, moderated by what is not known of the model: positive for the second of two classes.
+        """Return the log-odds, reduced by the uncertainty of the model; positive for the second of two classes.
 
         Parameters
         ----------
@@ -658,7 +665,7 @@ class CollaborativeClassifier(_Collaborative):
 
         Returns
         -------
-        (rows,) ndarray, or (rows, classes): the largest wins
+        (rows,) ndarray, or (rows, classes): the largest value is the predicted class
 
         Examples
         --------
@@ -682,7 +689,7 @@ class CollaborativeClassifier(_Collaborative):
         return odds[:, 0] if len(self.classes_) == 2 else odds
 
     def predict(self, X: Any, agents: Any = None) -> Any:
-        """The class of every row, by its agent's model; by the common model for an agent never met.
+        """Predict the class of every row by its agent's model, or by the common model for a new agent.
 
         Parameters
         ----------
@@ -705,7 +712,7 @@ class CollaborativeClassifier(_Collaborative):
         return self._decided(self.decision_function(X, agents))
 
     def predict_proba(self, X: Any, agents: Any = None) -> Any:
-        """Probabilities of the classes, moderated by the posterior.
+        """Return the probabilities of the classes, which take the uncertainty of the model into account.
 
         Parameters
         ----------
@@ -733,7 +740,7 @@ class CollaborativeClassifier(_Collaborative):
         if not self._models.parts:
             return pooling.one_against_rest(self._odds(mean, variance))
         if not self._models.parts[0].has_intervals:
-            known[:] = True  # its variances are rough, of strangers' rows as of others'
+            known[:] = True  # the variances of wide models are rough for all rows
         return pooling.probabilities(self._odds(mean, variance), self.sharpness_, known)
 
 

@@ -1,4 +1,4 @@
-"""What agents gain by learning together: errors on held-out rows, alone, with one model for all, and together."""
+"""Errors on held-out rows of agents alone, of one model for all agents, and of agents that learn together."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from .._laplace import expit, moderated
 from ..data.table import labels_of
 from ..errors import DataError
 from ..evaluation import gain
-from ..pooling.blocks import Batch, InRows, batches, one_plus, padded, times
+from ..pooling.blocks import AgentBatch, InRows, batches, one_plus, padded, times
 from ..pooling.designs import PLAIN, Design
 from ..pooling.designs import Linear as Lines
-from ..pooling.families import FAMILIES, LARGEST
+from ..pooling.families import FAMILIES, MAX_LOG_RATE
 from ..pooling.population import Population
 from ..pooling.posterior import posterior
 from ..pooling.rows import Grouped, dense
 from .collaborative import CollaborativeClassifier, CollaborativeRegressor
 from .tuning import folds as deal
 
-#: Agents and rows that gains are measured with, at most.
-AGENTS, ROWS = 300, 20_000
-#: The same of boosted and relationship estimators, which take many times as long.
-SLOW_AGENTS, SLOW_ROWS = 60, 3_000
-#: Strengths of a regression alone: variances of its slopes, in units of the noise for numbers, else as they are.
-STRENGTHS = {"squared": np.logspace(-2.0, 3.0, 11), "logistic": np.logspace(-3.0, 1.5, 10)}
-STRENGTHS["poisson"] = STRENGTHS["logistic"]
-#: Variance of the intercept of a regression alone: about as one half of a row of each class, or half a count, more.
-INTERCEPT = {"logistic": 6.25, "poisson": 25.0}
+#: Maximum numbers of agents and rows in the sample on which gains are measured.
+MAX_SAMPLE_AGENTS, MAX_SAMPLE_ROWS = 300, 20_000
+#: Maximum numbers of agents and rows in the sample for boosted and relationship estimators, which take longer.
+MAX_SLOW_SAMPLE_AGENTS, MAX_SLOW_SAMPLE_ROWS = 60, 3_000
+#: Grid of variances of the slopes of a regression alone: in units of the noise for numbers, absolute otherwise.
+SLOPE_VARIANCES = {"squared": np.logspace(-2.0, 3.0, 11), "logistic": np.logspace(-3.0, 1.5, 10)}
+SLOPE_VARIANCES["poisson"] = SLOPE_VARIANCES["logistic"]
+#: Variance of the intercept of a regression alone: about as strong as half a row of each class, or half a count.
+INTERCEPT_VARIANCE = {"logistic": 6.25, "poisson": 25.0}
 
 
 def objects(values: Sequence[Any]) -> np.ndarray:
-    """An array of any values, tuples, too."""
+    """Return an array of any values, including tuples."""
     return np.fromiter(values, dtype=object, count=len(values))
 
 
@@ -47,11 +47,11 @@ def objects(values: Sequence[Any]) -> np.ndarray:
 
 
 def given_rows(model: Any, X: Any, y: Any, agents: Any) -> tuple[Grouped, np.ndarray]:
-    """Grouped that were passed, as the model has them; and which of those passed each of them is."""
+    """Return the given rows as the model encodes them, grouped by agent, and the index of each among those given."""
     X, y, agents = model._labelled(X, y, agents)
     table = model._rows(X, agents)
     if len(table.codes) and table.codes.min() < 0:
-        raise DataError(f"row {int(np.argmin(table.codes))} belongs to an agent that the model never met")
+        raise DataError(f"row {int(np.argmin(table.codes))} belongs to an agent that was not in the training rows")
     labels = model._encode_more(labels_of(y, len(table.codes), table.codes, model.agents_))
     rows = Grouped.of(table.X, labels, table.codes, len(model.agents_), None)
     return rows, np.argsort(table.codes, kind="stable")
@@ -61,20 +61,20 @@ def given_rows(model: Any, X: Any, y: Any, agents: Any) -> tuple[Grouped, np.nda
 
 
 def gains(model: Any, rows: Grouped, folds: int, seed: int, notes: list[str]) -> tuple[pd.DataFrame, dict[str, Any]]:
-    """Errors of every agent on held-out rows of its own, and what they say of all agents."""
+    """Return the errors of every agent on its own held-out rows, and a summary over all agents."""
     if len(model.agents_) == 1:
-        raise DataError("there is only one agent, with no others to learn from; agents= of fit says whose row it is")
+        raise DataError("there is only one agent: gains need two or more; pass each row's agent to fit as agents=")
     classifies, said = model._kind == "classifier", list[str]()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of the fits of folds: their warnings were those of the fit already
+        warnings.simplefilter("ignore")  # the fit has given these warnings already
         part = _sampled(model, rows, seed, said)
         fold = deal(part.codes, folds, seed, part.y if classifies else None)
         single = int(np.sum(np.bincount(part.codes) == 1))
         if single:
             lonely = "1 agent" if single == 1 else f"{single} agents"
-            said.append(f"{lonely} with one row, which is always trained on: their gain is not known")
+            said.append(f"{lonely} with one row, which is always used for training: their gain is not known")
         if not np.any(fold >= 0):
-            raise DataError("no agent has two rows, one of them to test on")
+            raise DataError("no agent has two rows: gains need a row to train on and a row to test on")
         notes += said
         measure, shape = _measure(model), (len(part.y), len(model.classes_)) if classifies else (len(part.y),)
         found = {name: np.full(shape, np.nan) for name in ("alone", "one_model", "together")}
@@ -105,16 +105,16 @@ def gains(model: Any, rows: Grouped, folds: int, seed: int, notes: list[str]) ->
 
 
 def compared(model: Any, X: Any, y: Any, agents: Any) -> dict[str, dict[str, float]]:
-    """Agents alone, one model for all, and a pooled model: score and error of each on rows that it was not fitted with.
+    """Return score and error of agents alone, of one model for all, and of a pooled model, on new rows.
 
-    The score is accuracy or R^2, the error as :func:`gains` has it, over all rows. Every agent of these rows must have
-    had some in the fit.
+    The score is accuracy or R^2, and the error is the measure of :func:`gains`, over all rows. Every agent of these
+    rows must have had rows in the fit.
     """
     train, (test, order) = model._models.rows(), given_rows(model, X, y, agents)
     if train is None:
-        raise DataError("the model does not have its rows: compare it before it is saved, or fit it anew")
+        raise DataError("the model does not have its training rows: compare before saving, or fit again")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the fit's own warnings were given by it
+        warnings.simplefilter("ignore")  # the fit has given these warnings already
         predicted = {
             "alone": alone(model, model, train, test),
             "one model": _predicted(model, _one_model(model, train), test.X, None),
@@ -133,8 +133,10 @@ def compared(model: Any, X: Any, y: Any, agents: Any) -> dict[str, dict[str, flo
 
 
 def _sampled(model: Any, rows: Grouped, seed: int, notes: list[str]) -> Grouped:
-    """All rows, or those of a sample of agents."""
-    agents, most = (SLOW_AGENTS, SLOW_ROWS) if model._takes_long else (AGENTS, ROWS)
+    """Return all rows, or the rows of a sample of agents."""
+    agents, most = (
+        (MAX_SLOW_SAMPLE_AGENTS, MAX_SLOW_SAMPLE_ROWS) if model._takes_long else (MAX_SAMPLE_AGENTS, MAX_SAMPLE_ROWS)
+    )
     sizes = np.bincount(rows.codes)
     who = np.flatnonzero(sizes)
     if len(who) <= agents and len(rows.y) <= most:
@@ -142,27 +144,27 @@ def _sampled(model: Any, rows: Grouped, seed: int, notes: list[str]) -> Grouped:
     order = np.random.default_rng(seed).permutation(who)
     some = order[: max(10, min(agents, int(np.searchsorted(np.cumsum(sizes[order]), most, side="right"))))]
     notes.append(
-        f"gains are measured on a sample of {len(some)} of {len(who)} agents, who learn among themselves: with "
-        "everybody, together is rather better"
+        f"gains are measured on a sample of {len(some)} of {len(who)} agents, which learn among themselves: with "
+        "all agents, together is rather better"
     )
     return rows.some(np.isin(rows.codes, some))
 
 
 def _anew(model: Any, train: Grouped, changes: dict[str, Any]) -> Any:
-    """The estimator itself, with its own parameters but for some changes, on the rows of a fold."""
+    """Fit a new estimator with the model's parameters, except for `changes`, to the rows of a fold."""
     weight = {} if train.weight is None else {"sample_weight": train.weight}
     fresh = type(model)(**_settings(model, train) | changes)
     return fresh.fit(train.X, _named(model, train.y), agents=train.codes, **weight)
 
 
 def _settings(model: Any, train: Grouped) -> dict[str, Any]:
-    """Parameters for the agents of these rows, whose ids are their numbers."""
+    """Return the parameters for the agents of these rows, whose ids are their numbers."""
     settings = model.get_params(deep=False)
     if "members" in settings:
         settings["members"] = None
     graph = settings.get("graph")
     if not (graph is None or isinstance(graph, str) or hasattr(graph, "lam")):
-        settings["members"] = range(len(model.agents_))  # a graph that is given is one of all agents
+        settings["members"] = range(len(model.agents_))  # a given graph has all agents
         if hasattr(graph, "nodes"):
             settings["graph"] = graphs.from_networkx(graph, members=model.agents_)
     if settings.get("covariance") is not None:
@@ -172,17 +174,17 @@ def _settings(model: Any, train: Grouped) -> dict[str, Any]:
         Q, s, c = sub.scaled(1.0 / float(sub.diagonal().sum())).factors
         settings["covariance"] = (Q, s, c)
     if not model._models.parts and "engine" in settings:
-        settings["engine"] = None  # the rows are here
+        settings["engine"] = None  # the rows are in this process
     return settings
 
 
 def _one_model(model: Any, train: Grouped) -> Any:
-    """One model for all rows, whoever they belong to: a regression whose strength is learned, or else the same kind."""
+    """Fit one model to all rows: a regression whose strength is learned, or an estimator of the model's own type."""
     labels = _named(model, train.y)
     if model._models.inputs.are_columns:
         settings = {"design": model.design, "loss": model.loss} if model._models.parts else {"design": PLAIN}
         kind = CollaborativeClassifier if model._kind == "classifier" else CollaborativeRegressor
-        deviations = "scalar" if train.X.shape[1] <= pooling.WIDE else "auto"
+        deviations = "scalar" if train.X.shape[1] <= pooling.MAX_DENSE_COLUMNS else "auto"
         return kind(deviations=deviations, **settings).fit(train.X, labels, sample_weight=train.weight)
     settings = model.get_params(deep=False)
     changes: dict[str, Any] = {"graph": "learn", "members": None, "confidence": None, "covariance": None}
@@ -201,7 +203,7 @@ def _measure(model: Any) -> str:
 
 
 def _predicted(model: Any, found: Any, X: Any, agents: Any) -> np.ndarray:
-    """Numbers, or probabilities of the classes of the model; 0 and 1 of the one predicted where there are none."""
+    """Return predicted numbers, or probabilities of classes; without probabilities, 1 for the predicted class and 0."""
     if model._kind == "regressor":
         return np.asarray(found.predict(X, agents))
     out = np.zeros((X.shape[0], len(model.classes_)))
@@ -214,7 +216,7 @@ def _predicted(model: Any, found: Any, X: Any, agents: Any) -> np.ndarray:
 
 
 def _losses(measure: str, y: np.ndarray, predicted: np.ndarray) -> np.ndarray:
-    """The error of every row."""
+    """Return the error of every row."""
     if measure == "rmse":
         return (predicted - y) ** 2
     if measure == "deviance":
@@ -225,15 +227,15 @@ def _losses(measure: str, y: np.ndarray, predicted: np.ndarray) -> np.ndarray:
     return -np.log(np.clip(predicted[np.arange(len(y)), y], 1e-9, 1.0))
 
 
-# -- everybody alone --------------------------------------------------------------------------------------------------
+# -- each agent alone -------------------------------------------------------------------------------------------------
 
 
 def alone(model: Any, together: Any, train: Grouped, test: Grouped) -> np.ndarray:
-    """Predictions of regressions of which each knows the rows of one agent.
+    """Return the predictions of regressions, each of which is fitted to the rows of one agent.
 
-    Their strengths are averaged over by their evidence, which is fairer to few rows than to pick one; where curves were
-    chosen together, an agent alone has the choice of lines and curves. Scales of columns and knots are those of all
-    rows.
+    Predictions are averaged over a grid of strengths, weighted by their evidence, which is fairer to agents with few
+    rows than choosing one strength. Where the model chose curves, an agent alone may choose between linear models and
+    curves. Columns are scaled, and knots placed, by all rows.
     """
     who, parts = np.flatnonzero(train.sizes), together._models.parts
     train, test = train.only(who), test.only(who)
@@ -247,7 +249,7 @@ def alone(model: Any, together: Any, train: Grouped, test: Grouped) -> np.ndarra
         if number == 2:
             return np.stack([1.0 - found[0], found[0]], axis=1)
         scores = np.stack(found, axis=1)
-        # Made to sum up to one they are too cautious for many rows, by a softmax too sure for few: the mean of both.
+        # Normalised scores are too cautious for many rows, and a softmax is too confident for few: return the mean.
         cautious = scores / scores.sum(axis=1, keepdims=True)
         return 0.5 * (cautious + special.softmax(np.log(scores) - np.log1p(-scores), axis=1))
     family = parts[0].family.name if parts else "squared"
@@ -257,7 +259,7 @@ def alone(model: Any, together: Any, train: Grouped, test: Grouped) -> np.ndarra
 
 
 def _averaged(train: Grouped, test: Grouped, made: list[Design], family: str) -> np.ndarray:
-    """Predictions averaged over designs and strengths, by the evidence of each agent's own rows."""
+    """Return predictions averaged over designs and strengths, weighted by the evidence of each agent's own rows."""
     candidates = _ridges if family == "squared" else _classes_or_counts
     found = [candidates(train, test, design, family) for design in made]
     predicted = np.concatenate([part[0] for part in found])  # (candidates, rows)
@@ -266,9 +268,10 @@ def _averaged(train: Grouped, test: Grouped, made: list[Design], family: str) ->
 
 
 def alone_models(part: Any, rows: Grouped, n: int) -> np.ndarray:
-    """Models of agents alone, (n, q), as :attr:`Pooled.design` has the columns; nothing for those without rows.
+    """Return models of agents alone, (n, q), in the columns of :attr:`Pooled.design`; NaN for agents without rows.
 
-    In units of the label (log-odds, logarithms of counts), and averaged over strengths by their evidence.
+    Models are in units of the label (log-odds, logarithms of counts), averaged over strengths weighted by their
+    evidence.
     """
     who = np.flatnonzero(rows.sizes)
     rows = rows.only(who)
@@ -281,8 +284,10 @@ def alone_models(part: Any, rows: Grouped, n: int) -> np.ndarray:
 
 
 def _ridges(train: Grouped, test: Grouped, design: Design, family: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Ridge regressions of numbers: the intercept is free, and the noise integrated out."""
-    begin, tested, precision = train.start, test.start, 1.0 / STRENGTHS[family][:, None]
+    """Return ridge regressions of numbers: predictions, evidence (noise integrated out) and models; intercepts are
+    free.
+    """
+    begin, tested, precision = train.start, test.start, 1.0 / SLOPE_VARIANCES[family][:, None]
     predicted, evidence = np.zeros((len(precision), len(test.y))), np.zeros((len(precision), len(begin) - 1))
     models, weights = np.zeros((*evidence.shape, design.size)), train.weights
     for i in np.unique(test.codes):
@@ -307,12 +312,12 @@ def _ridges(train: Grouped, test: Grouped, design: Design, family: str) -> tuple
 def _classes_or_counts(
     train: Grouped, test: Grouped, design: Design, family: str
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Penalised regressions of classes or counts and Laplace's evidence, for many agents at once.
+    """Return penalised regressions of classes or counts with Laplace's evidence, for batches of agents.
 
-    The intercept has a broad prior, so that rows of one class, or no counts, leave some room for others.
+    The intercept has a broad prior, so that an agent with rows of one class, or no counts, still predicts others.
     """
     kind, q, begin, tested = FAMILIES[family], design.size, train.start, test.start
-    grid, n = STRENGTHS[family], len(begin) - 1
+    grid, n = SLOPE_VARIANCES[family], len(begin) - 1
     predicted, evidence, models = (
         np.zeros((len(grid), len(test.y))),
         np.zeros((len(grid), n)),
@@ -322,14 +327,14 @@ def _classes_or_counts(
     for k, width in batches(sizes, q):
         rows, real = padded(begin[k], sizes[k], width)
         X = design.columns(dense(train.X[rows.ravel()])).reshape(*rows.shape, q)
-        batch = Batch(np.arange(len(k)), X, train.y[rows], np.where(real, weights[rows], 0.0))
+        batch = AgentBatch(np.arange(len(k)), X, train.y[rows], np.where(real, weights[rows], 0.0))
         most = int(asked[k].max())
         if not most:
             continue
         to, there = padded(np.minimum(tested[k], len(test.y) - 1), asked[k], most)
         Z = design.columns(dense(test.X[to.ravel()])).reshape(*to.shape, q)
         for g, v in enumerate(grid):
-            V = np.append(np.full(q - 1, v), INTERCEPT[family])
+            V = np.append(np.full(q - 1, v), INTERCEPT_VARIANCE[family])
             prior = Population(kind, np.zeros(q), V, 1.0, 1.0, np.zeros((q, q)), 0.0, np.zeros(q), 0)
             models[g, k] = D = posterior(batch, prior)
             block = batch.block(D, kind, 1.0, V)
@@ -340,15 +345,15 @@ def _classes_or_counts(
             variance = np.maximum(np.einsum("kmq,kmq->km", VZ, Z - block.rows(VZ)), 0.0)
             if family == "logistic":
                 out = expit(moderated(z, variance))
-            else:  # an exponential beyond all counts seen is not what anybody would bet on
+            else:  # limit predicted counts to about twice the largest count seen
                 largest = 2.0 * np.where(real, batch.y, 0.0).max(axis=1, keepdims=True) + 1.0
-                out = np.minimum(np.exp(np.minimum(z + 0.5 * np.minimum(variance, 2.0), LARGEST)), largest)
+                out = np.minimum(np.exp(np.minimum(z + 0.5 * np.minimum(variance, 2.0), MAX_LOG_RATE)), largest)
             predicted[g, to[there]] = out[there]
     return predicted, evidence, models
 
 
 def _each_student(train: Grouped, test: Grouped, design: str) -> np.ndarray:
-    """Regressions with heavy-tailed noise, one by one."""
+    """Return regressions with heavy-tailed noise, one agent after the other."""
     out = np.zeros(len(test.y))
     for i in np.unique(test.codes):
         own, asked = train.some(train.codes == i), test.codes == i

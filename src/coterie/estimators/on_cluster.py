@@ -1,4 +1,4 @@
-"""Fitting on a cluster: rows that are here are sent to workers, and rows of a source are read by them."""
+"""Fitting on a cluster: rows in this process are sent to workers, and rows of a source are read by the workers."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ from .pooling_workers import Loader, StoredRows, cluster_agents
 
 
 class Given(NamedTuple):
-    """What is known of rows before they are dealt out."""
+    """Facts about the rows before they are distributed to workers."""
 
     columns: Columns
     members: tuple[Any, ...]
     agent_column: str | None
-    sizes: np.ndarray  # (n,) rows of each agent
+    sizes: np.ndarray  # (n,) number of rows of each agent
     classes: np.ndarray | None
-    loader: Callable[[list[np.ndarray]], Loader]  # for these shards
+    loader: Callable[[list[np.ndarray]], Loader]  # takes the agents of each shard
 
 
 class SurveyedRows:
-    """Rows of a source, which workers read themselves."""
+    """Rows of a source, which workers read."""
 
     def __init__(self, found: Survey, index: np.ndarray, counts: bool):
         self.found, self.index, self.counts = found, index, counts
 
     def load(self, which: np.ndarray) -> Grouped:
-        """The rows of these agents; some may have none."""
+        """Return the rows of these agents; some agents may have none."""
         numbers = self.index[which]
         there = np.flatnonzero(numbers >= 0)
         table = self.found.load(numbers[there])
@@ -53,15 +53,15 @@ class SurveyedRows:
 def learn_on_cluster(
     model: Any, X: Any, y: Any, agents: Any, sample_weight: Any, progress: Callable[..., None] | None
 ) -> tuple[Given, Populations, dict[str, Any]]:
-    """Partial pooling of an estimator's rows on the workers of its engine; what they are, and what else was found."""
+    """Fit partial pooling on the workers of the engine; return facts about rows, models, and attributes to set."""
     engine = model.engine
     with engine.connect() as ray:
         given = (_surveyed if is_source(X) else _read)(ray, model, X, y, agents, sample_weight)
         width, classes = len(given.columns.names), 0 if given.classes is None else len(given.classes)
-        if width > pooling.WIDE:
+        if width > pooling.MAX_DENSE_COLUMNS:
             raise MismatchError(
-                f"there are {width} columns, and engine= takes at most {pooling.WIDE}: choose fewer columns, or leave "
-                "engine out"
+                f"there are {width} columns, and engine= takes at most {pooling.MAX_DENSE_COLUMNS}: choose fewer "
+                "columns, or leave engine out"
             )
         workers = cluster_agents(ray, engine, given.loader, given.sizes, width, classes)
         with workers as those, one_thread():
@@ -74,7 +74,7 @@ def learn_on_cluster(
 
 
 def _read(ray: Any, model: Any, X: Any, y: Any, agents: Any, sample_weight: Any) -> Given:
-    """Rows that are here."""
+    """Prepare rows that are in this process."""
     table = Table.learn(X, y, agents, model.members, model.missing, sample_weight, type(model).__name__)
     labels, fitted = model._encode(np.asarray(table.y))
     rows = Grouped.of(table.X, labels, table.codes, len(table.members), table.weight)
@@ -83,9 +83,9 @@ def _read(ray: Any, model: Any, X: Any, y: Any, agents: Any, sample_weight: Any)
 
 
 def _surveyed(ray: Any, model: Any, X: Any, y: Any, agents: Any, sample_weight: Any) -> Given:
-    """Rows of a source, at which workers look once."""
+    """Prepare rows of a source, which the workers survey once."""
     if sample_weight is not None:
-        raise DataError("sample_weight goes with rows, row by row: leave it out where X is a source of rows")
+        raise DataError("sample_weight needs rows in this process: leave it out where X is a source of rows")
     labels = "class" if model._kind == "classifier" else "number"
     asked = {"target": y, "agents": agents, "missing": model.missing, "labels": labels}
     found = survey(X, **asked, map=partial(model.engine.map, ray), owner=type(model).__name__)

@@ -1,7 +1,6 @@
-"""Models learned over a graph that is given, or that the agents learn: what the front door does for ``method="cd"`` and
-the like, and how boosted estimators run.
+"""Models learned over a graph that is given or learned: the estimators' methods such as "cd", and boosted estimators.
 
-The linear models are those of :meth:`coterie.Problem.personalized`, CD (3), found by agents that exchange models.
+The linear models solve :meth:`coterie.Problem.personalized`, CD (3); agents find them by exchanging models.
 """
 
 from __future__ import annotations
@@ -36,25 +35,26 @@ from ..problem.coupling import mu_of
 from .models import Linear
 from .per_agent import check_labels, with_mean
 
-#: Wakes of each agent between two looks at whether the models still move.
-ROUND = 20
-#: Peers that an agent asks at a time while it learns the graph.
-KAPPA = 5
-#: Wakes of each agent in which the graph is learned, at most, before the models are finished on it.
-LEARNING = 200
-#: Among so many agents every pair may be tied; of more, each agent and those with the nearest models, so many of them.
-ALL_PAIRS, CANDIDATES = 1_000, 30
+#: Wakes of each agent between two checks of convergence.
+WAKES_PER_CHECK = 20
+#: Number of peers that an agent contacts at a time while it learns the graph.
+PEERS_PER_WAKE = 5
+#: Maximum number of wakes of each agent while the graph is learned, before the models are finished on it.
+MAX_LEARNING_WAKES = 200
+#: Up to MAX_ALL_PAIRS_AGENTS agents every pair is a candidate edge; beyond, each agent with its CANDIDATE_NEIGHBOURS
+#: nearest models.
+MAX_ALL_PAIRS_AGENTS, CANDIDATE_NEIGHBOURS = 1_000, 30
 
 
 class Settled:
-    """Whether a run may end: the objective is near its optimum or, where a kink hides that, models are at rest."""
+    """Stopping rule: the objective is near its optimum or, where a kink prevents this check, models hardly move."""
 
     def __init__(self, problem: Problem, tol: float):
         self.problem, self.tol, self.yes = problem, tol, False
         self.last = np.full((problem.n, problem.p), np.inf)
 
     def __call__(self, theta: np.ndarray) -> bool:
-        """Look at the models of all agents."""
+        """Return whether the run may stop at these models."""
         if np.isfinite(self.problem.radius):
             self.yes = self.problem.gap(theta) <= self.tol * self.problem.importance.sum()
         elif np.isfinite(self.problem.loss.smoothness):
@@ -65,11 +65,11 @@ class Settled:
         return self.yes
 
 
-# -- any problem of agents without edges -------------------------------------------------------------------------------
+# -- any problem, given without edges ----------------------------------------------------------------------------------
 
 
 def check_settings(model: Any) -> None:
-    """Refuse numbers out of their range, before anything is computed."""
+    """Refuse numbers out of their range before anything is computed."""
     integer("n_neighbors", model.n_neighbors)
     integer("max_iter", model.max_iter)
     integer("random_state", model.random_state, least=0)
@@ -86,12 +86,13 @@ def run_together(
     meanwhile: Any = None,
     afterwards: Callable[[Any, int], Any] = lambda method, wakes: method,
 ) -> Run:
-    """Let the agents of a problem without edges learn a graph if they shall, and then their models on it.
+    """Learn a graph for the agents of a problem without edges, if the model asks for one, then models on the graph.
 
-    ``meanwhile`` is what models do while the graph is learned. By default they wait, as they were trained alone: linear
-    models that move towards their neighbours look more and more alike, and so do edges that are worth having (see
-    benchmarks/graphs.py). The best graph for models that wait is found at once, in one place. ``afterwards`` says which
-    method finishes models that moved, after so many wakes of each agent.
+    ``meanwhile`` is the method that updates models while the graph is learned. By default models do not move, and are
+    those that agents trained alone: linear models that move towards their neighbours become more and more alike, and
+    the learned edges with them (see benchmarks/graphs.py). For models that do not move, the best graph is computed
+    directly, in this process. ``afterwards`` returns the method that finishes models that moved, given the wakes of
+    each agent so far.
     """
     _check_method(method)
     solved = isinstance(method, Baseline)
@@ -104,8 +105,8 @@ def run_together(
     elif meanwhile is None and not rule.limited:
         graph = best_graph(alone, rule, theta, model.random_state)
     else:
-        learning = min(LEARNING, model.max_iter // 2)
-        # Models that are not there yet cannot say who is near: those that agents train alone do.
+        learning = min(MAX_LEARNING_WAKES, model.max_iter // 2)
+        # Models far from their optimum cannot tell which agents are near: use models that agents train alone.
         models = theta if meanwhile is None or n <= EVERYBODY else alone.local()
         peers = nearest_peers(models, rule.kappa, model.random_state)
         learner = Learned(meanwhile or FixedModels(), rule, every=1, sampling=peers)
@@ -119,7 +120,7 @@ def run_together(
         wakes=model.max_iter * n - (before.wakes if before else 0),
         seed=model.random_state,
         start=theta,
-        every=ROUND * n,
+        every=WAKES_PER_CHECK * n,
         until=settled,
         progress=progress,
         keep_state=False,
@@ -135,10 +136,10 @@ def run_together(
 
 
 def best_graph(problem: Problem, rule: GraphRule, theta: np.ndarray, seed: int) -> Graph:
-    """The graph that agents with these models would come to by a rule, in the time of a few looks at each pair."""
+    """Return the graph that agents with these models would learn by a rule, computed from all candidate pairs."""
     Learned(FixedModels(), rule).fit_for(problem)
     own = problem.loss_weight * problem.losses(theta) if problem.scaled else np.zeros(problem.n)
-    # The distances count with mu_1, that of the problem, and the regulariser with mu_2, that of the rule.
+    # Distances are weighted by the problem's mu_1, and the regulariser by the rule's mu_2.
     mu_1 = 2.0 * problem.smooth
     mu_2 = mu_1 if rule.mu == AUTO else rule.mu
     models = theta if mu_1 == mu_2 else np.sqrt(mu_1 / mu_2) * theta
@@ -148,39 +149,41 @@ def best_graph(problem: Problem, rule: GraphRule, theta: np.ndarray, seed: int) 
 
 
 def _candidates(n: int) -> int | None:
-    return None if n <= ALL_PAIRS else CANDIDATES
+    return None if n <= MAX_ALL_PAIRS_AGENTS else CANDIDATE_NEIGHBOURS
 
 
 def _check_method(method: Any) -> None:
-    """Refuse what an estimator cannot keep the promises of."""
+    """Refuse methods with which an estimator cannot keep its promises."""
     if isinstance(method, Baseline):
         return
     if isinstance(method, Learned):
-        raise ParameterError(f"method={method!r}: the estimator learns the graph, say how with graph=ct.GraphRule(...)")
+        raise ParameterError(
+            f"method={method!r}: the estimator learns the graph; choose how with graph=ct.GraphRule(...)"
+        )
     if method.privacy.plan is not None:
         raise MismatchError(
-            f"method={method!r}: an estimator scales, starts from local models and takes a graph from them, "
-            "all in the clear, so that nothing private could be claimed; use ct.simulate(problem, method)"
+            f"method={method!r}: an estimator scales rows, starts from local models and derives a graph from them "
+            "without privacy, so that no privacy can be claimed; use ct.simulate(problem, method)"
         )
     if not method.promises.minimises:
         raise MismatchError(
-            f"method={method!r} minimises no objective, and an estimator goes on until its own is minimised: use "
+            f"method={method!r} minimises no objective, and an estimator stops when its objective is minimised; use "
             "ct.simulate(problem, method)"
         )
 
 
 def _rule_of(model: Any, n: int) -> GraphRule | None:
-    """How the graph is learned, if it is."""
+    """Return the rule by which the graph is learned, or None if it is not learned."""
     if isinstance(model.graph, GraphRule):
         return model.graph
     learns = model.graph is None or (isinstance(model.graph, str) and model.graph == "learn")
-    return GraphRule(lam=model.lam, kappa=min(KAPPA, n - 1)) if learns and n > 1 else None
+    return GraphRule(lam=model.lam, kappa=min(PEERS_PER_WAKE, n - 1)) if learns and n > 1 else None
 
 
 def graph_of(model: Any, alone: Problem, members: tuple[Any, ...]) -> Graph:
-    """The graph asked for, on the agents of a problem; a networkx graph has their ids, ``members``."""
+    """Return the graph of a model for the agents of a problem; the nodes of a networkx graph are ids, ``members``."""
     n, graph = alone.n, model.graph
-    if graph is None or isinstance(graph, GraphRule):  # nobody to learn it from, or nobody to use it
+    if graph is None or isinstance(graph, GraphRule):  # one agent only, or a method that uses no graph
         return graphs.empty(n)
     if isinstance(graph, str):
         if graph not in ("knn", "learn"):
@@ -199,15 +202,15 @@ def _given(graph: Any, members: tuple[Any, ...]) -> Graph:
     return graph if isinstance(graph, Graph) else Graph(graph)
 
 
-# -- the front door ---------------------------------------------------------------------------------------------------
+# -- the main estimators ----------------------------------------------------------------------------------------------
 
 
 def learn_over_graph(
     model: Any, table: Table, targets: list[np.ndarray], labels_given: np.ndarray, progress: Any
 ) -> tuple[Linear, dict[str, Any]]:
-    """Models of a front-door estimator by one of the papers' methods; features and numbers are scaled first.
+    """Learn the models of a main estimator by one of the papers' methods; features and numbers are scaled first.
 
-    Returns the models in the units of the input, and attributes that tell of the run.
+    Returns the models in the units of the input, and the attributes that describe the run.
     """
     classifies = model._kind == "classifier"
     method, loss = resolve_method(model.method), resolve_loss(model.loss or ("logistic" if classifies else "squared"))
@@ -232,8 +235,8 @@ def learn_over_graph(
 
 
 def _posed(model: Any, method: Any, loss: Any, data: AgentData, outputs: int) -> tuple[Problem, Problem]:
-    """The agents' own problems; and what a method solves, also without edges: the same, or to smooth their solutions."""
-    # A mean over the outputs' examples, weighted so that they count as so many separate problems.
+    """Return the agents' own problem, and the problem that the method solves: the same one, or model propagation."""
+    # The loss is a mean over the examples of all outputs: the weights make outputs count as separate problems.
     ridge = model.ridge if isinstance(model.ridge, str) else np.asarray(model.ridge) / outputs
     weight = mu_of(model.coupling, "personalized") * outputs
     settings = {"loss": loss, "mu": weight, "ridge": ridge, "confidence": model.confidence}
@@ -256,7 +259,7 @@ def _one_model_for_all_outputs(X: Any, labels: list[np.ndarray], table: Table) -
 
 
 def scaled(X: Any, center: np.ndarray, scale: np.ndarray) -> Any:
-    """Columns in standard units; sparse ones are not centred, which would fill them."""
+    """Return columns in standard units; sparse columns are scaled but not centred, which would fill them."""
     return X @ sparse.diags_array(1.0 / scale) if sparse.issparse(X) else (X - center) / scale
 
 
@@ -264,12 +267,12 @@ def scaled(X: Any, center: np.ndarray, scale: np.ndarray) -> Any:
 
 
 def weights_of(model: Any, models: list[Any], members: tuple[Any, ...]) -> Callable[[list[np.ndarray]], Any]:
-    """Weights of the edges that a pooling estimator asks for, of agents' deviations: nearest, learned, or given."""
+    """Return a function from agents' deviations to the weights of the edges: of nearest agents, learned, or given."""
     graph, n = model.graph, len(members)
     if not isinstance(graph, (str, GraphRule)):
         found = _given(graph, members)
         if found.n != n:
-            raise GraphError(f"the graph has {found.n} agents, and the rows have {n}")
+            raise GraphError(f"the graph has {found.n} agents, and the rows have {n}: give a graph of {n} agents")
         return lambda deviations: found.W
     if isinstance(graph, str) and graph not in ("auto", "knn", "learn"):
         raise ParameterError(
@@ -277,7 +280,7 @@ def weights_of(model: Any, models: list[Any], members: tuple[Any, ...]) -> Calla
             "networkx graph"
         )
     check_settings(model)
-    # In units of their spread: as far apart as the population finds remarkable.
+    # Distances between agents are in units of the population's standard deviations.
     units = [np.sqrt(np.maximum(each.population.variances, 1e-12)) for each in models]
 
     def weights(deviations: list[np.ndarray]) -> Any:

@@ -1,6 +1,6 @@
-"""One model for each agent, linear in what the rows are turned into: what boosted and relationship estimators share.
+"""Common base of boosted and relationship estimators: one model for each agent, linear in inputs made of the rows.
 
-Raw rows come in at two places: :meth:`PerAgent._prepared` when models are learned, and ``_rows`` when they predict.
+Raw rows enter at two places: :meth:`PerAgent._prepared` at fit, and ``_rows`` at prediction.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from .task_rows import TaskRows
 
 
 class Prepared(NamedTuple):
-    """What a fit was given: checked, encoded, and in an order of its own, so that neither names nor order matter."""
+    """The rows of a fit: checked, encoded, and in a canonical order, so that neither names nor order matter."""
 
-    rows: TaskRows  # labels: of the only output, or the number of the class
-    order: np.ndarray  # agent k of the rows is agent order[k] of those that were given
-    outputs: int  # what is to be learned: one class against the rest each
-    members: tuple[Any, ...]  # the agents as they were given
-    fitted: dict[str, Any]  # what to remember of the labels
-    column: str | None  # that held the agents' ids
-    columns: Columns  # how features became numbers
-    given: AgentData | None = None  # rows as they were given, agent by agent, if they are in this process
+    rows: TaskRows  # labels: of the only output, or indices of classes
+    order: np.ndarray  # agent k of the rows is agent order[k] of the input
+    outputs: int  # number of outputs to learn: with more than two classes, one class against the rest each
+    members: tuple[Any, ...]  # the agents in the order of the input
+    fitted: dict[str, Any]  # attributes to set, from the labels
+    column: str | None  # name of the column of agents' ids
+    columns: Columns  # the encoding of the features
+    given: AgentData | None = None  # rows in the order of the input, agent by agent, if they are in this process
 
     @property
     def label_units(self) -> tuple[float, float]:
-        """Mean and unit of labels that are numbers, as the rows have them."""
+        """Mean and unit of labels that are numbers, 0 and 1 for classes."""
         return self.fitted.get("_center", 0.0), self.fitted.get("_unit", 1.0)
 
     @property
@@ -51,35 +51,35 @@ class Prepared(NamedTuple):
 
     @property
     def place(self) -> np.ndarray:
-        """Where the rows have each agent that was given."""
+        """The index of each agent of the input among the agents of the rows."""
         return np.argsort(self.order)
 
 
 class PerAgent(FittedEstimator, BaseEstimator):
-    """Rows in, a linear model for each agent out. Parameters are documented on the public classes."""
+    """Base class that fits one linear model for each agent. Parameters are documented on the public classes."""
 
     members: Any = None
     _takes_long = True
-    _gaps = "fill"  # what is done about gaps of tables
-    _loss: Any  # which says what labels are
+    _gaps = "fill"  # how missing values of tables are handled
+    _loss: Any  # its `labels` say which labels it takes
     _stranger = "the mean of all models"
-    _center, _unit = 0.0, 1.0  # of the labels; a unit of 0 if they are all alike: there is only the mean to learn
+    _center, _unit = 0.0, 1.0  # of the labels; the unit is 0 if all labels are equal
 
     def fit(self, X: Any, y: Any, agents: Any = None, progress: Callable[..., None] | None = None) -> Self:
         """Learn one model for each agent.
 
         Parameters
         ----------
-        X : (rows, p) array_like, sparse matrix or DataFrame; or where the rows are
-            A path, a directory, a glob, a mapping, a Ray Dataset, or a :class:`coterie.data.Source`.
+        X : (rows, p) array_like, sparse matrix or DataFrame; or a source of rows
+            A source is a path, a directory, a glob, a mapping, a Ray Dataset, or a :class:`coterie.data.Source`.
         y : (rows,) array_like, or a column name of X
-            Classes of a classifier, numbers of a regressor. A column that is named is no feature, and may stay in
-            frames that are predicted later: it is left out there.
+            Classes for a classifier, numbers for a regressor. A named column is not used as a feature; ``predict``
+            ignores the column if a frame still contains it.
         agents : (rows,) sequence of hashables, or a column name of X, optional
-            Whose row it is. Default: all rows belong to one agent.
+            The agent of each row. Default: all rows belong to one agent.
         progress : callable, optional
-            Called now and then: with (wakes done, wakes at most) while agents learn over a graph; with (rounds done,
-            part of the objective that it may be from its optimum) while they learn how they are related.
+            Called repeatedly: with (wakes done, maximum of wakes) while agents learn over a graph; with (rounds done,
+            relative distance from the optimum) while relationships are learned.
 
         Returns
         -------
@@ -95,11 +95,11 @@ class PerAgent(FittedEstimator, BaseEstimator):
         raise NotImplementedError
 
     def _encode(self, y: np.ndarray) -> tuple[np.ndarray, int, dict[str, Any]]:
-        """Labels as the loss has them, or numbers of classes; how many outputs; and what to remember of the labels."""
+        """Return labels as the loss takes them or indices of classes, the number of outputs, and attributes to set."""
         raise NotImplementedError
 
     def _prepared(self, X: Any, y: Any, agents: Any) -> Prepared:
-        """Check and encode what a fit was given: the way in for its rows."""
+        """Check, encode and order the rows of a fit."""
         table = Table.learn(X, y, agents, self.members, self._gaps, owner=type(self).__name__, drop=False)
         labels, outputs, fitted = self._encode(np.asarray(table.y))
         given = AgentData.of_codes(table.X.astype(np.float64), labels, table.codes, table.members)
@@ -107,11 +107,11 @@ class PerAgent(FittedEstimator, BaseEstimator):
         return Prepared(ordered, order, outputs, given.members, fitted, table.agent_column, table.columns, given)
 
     def _seen(self, found: Survey) -> tuple[int, dict[str, Any]]:
-        """How many outputs there are, and what to remember of labels that workers have looked at."""
+        """Return the number of outputs and the attributes to set, for labels that workers have surveyed."""
         raise NotImplementedError
 
     def _remember(self, given: Prepared, models: Linear) -> None:
-        """What a fit has learned that went well: one that is refused leaves the estimator as it was."""
+        """Set the attributes of a fit that succeeded: a fit that is refused leaves the estimator as it was."""
         for name, value in given.fitted.items():
             setattr(self, name, value)
         data = given.given
@@ -119,21 +119,21 @@ class PerAgent(FittedEstimator, BaseEstimator):
         self._take(given.columns, given.members, given.column, replace(models, learned_from=kept))
 
     def _alone(self) -> dict[str, Any]:
-        """Settings with which agents learn by themselves."""
+        """Return parameters with which agents learn without each other."""
         raise NotImplementedError
 
     # -- files ---------------------------------------------------------------------------------------------------
 
     def _packed(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        """What a file holds of the models: arrays."""
+        """Return plain values and arrays that a file holds."""
         return {}, self._models.to_arrays()[1]
 
     def _unpacked(self, described: dict[str, Any], arrays: Any, n: int, width: int, graph: Any) -> Linear:
-        """Models back from a file, of so many agents and columns."""
+        """Return the models of a file, checked against the number of agents and of columns."""
         raise NotImplementedError
 
     def _decoded(self, labels: np.ndarray) -> np.ndarray:
-        """Numbers, or numbers of classes, from labels as a fit has them."""
+        """Return numbers, or indices of classes, from labels as the loss takes them."""
         raise NotImplementedError
 
     def __sklearn_tags__(self) -> Any:
@@ -143,7 +143,7 @@ class PerAgent(FittedEstimator, BaseEstimator):
 
 
 class PerAgentClassifier(ClassifierMixin, PerAgent):
-    """Classes: one output for two of them, and for more each against the rest."""
+    """Base class for classes: two classes have one output, and more than two have one output each, against the rest."""
 
     _kind = "classifier"
     _labels = "class"
@@ -153,14 +153,13 @@ class PerAgentClassifier(ClassifierMixin, PerAgent):
         return True
 
     def _encode(self, y: np.ndarray) -> tuple[np.ndarray, int, dict[str, Any]]:
-        """Labels -1 and +1; numbers of more classes than two."""
         check_labels(self._loss, classifies=True)
         classes, codes = numbered_classes(y)
         outputs, fitted = self._of_classes(classes)
         return (2.0 * codes - 1.0 if len(classes) == 2 else codes.astype(float)), outputs, fitted
 
     def _of_classes(self, classes: np.ndarray) -> tuple[int, dict[str, Any]]:
-        """How many outputs there are, and what to remember."""
+        """Return the number of outputs and the attributes to set."""
         return (1 if len(classes) == 2 else len(classes)), {"classes_": classes}
 
     def _seen(self, found: Survey) -> tuple[int, dict[str, Any]]:
@@ -176,7 +175,7 @@ class PerAgentClassifier(ClassifierMixin, PerAgent):
         return class_numbers(self.classes_, y)
 
     def decision_function(self, X: Any, agents: Any = None) -> np.ndarray:
-        """Margins: positive for the second of two classes; the largest wins among more.
+        """Return margins: positive for the second of two classes; with more classes, the largest is predicted.
 
         Parameters
         ----------
@@ -191,7 +190,7 @@ class PerAgentClassifier(ClassifierMixin, PerAgent):
         return margins[:, 0] if len(self.classes_) == 2 else margins
 
     def predict(self, X: Any, agents: Any = None) -> np.ndarray:
-        """The class of every row, by its agent's model; by the mean model for an agent never met.
+        """Predict the class of every row by its agent's model, or by the mean model for a new agent.
 
         Parameters
         ----------
@@ -206,7 +205,7 @@ class PerAgentClassifier(ClassifierMixin, PerAgent):
 
     @available_if(lambda self: self._has_probabilities)
     def predict_proba(self, X: Any, agents: Any = None) -> np.ndarray:
-        """Probabilities of the classes, calibrated; one-against-rest scores are normalised.
+        """Return calibrated probabilities of the classes; one-against-rest scores are normalised.
 
         Parameters
         ----------
@@ -223,20 +222,19 @@ class PerAgentClassifier(ClassifierMixin, PerAgent):
 
 
 class PerAgentRegressor(RegressorMixin, PerAgent):
-    """Numbers, learned in units of their deviation from their mean."""
+    """Base class for numbers, which are learned in standard units."""
 
     _kind = "regressor"
     _labels = "number"
 
     def _encode(self, y: np.ndarray) -> tuple[np.ndarray, int, dict[str, Any]]:
-        """The labels in standard units."""
         check_labels(self._loss, classifies=False)
         values = np.asarray(y, dtype=np.float64)
         fitted = self._of_numbers(float(np.mean(values)), float(np.std(values)))
         return standard_units(values, fitted["_center"], fitted["_unit"]), 1, fitted
 
     def _of_numbers(self, center: float, unit: float) -> dict[str, Any]:
-        """What to remember."""
+        """Return the attributes to set."""
         return {"_center": center, "_unit": 0.0 if unit <= 1e-12 * abs(center) else unit}
 
     def _seen(self, found: Survey) -> tuple[int, dict[str, Any]]:
@@ -252,7 +250,7 @@ class PerAgentRegressor(RegressorMixin, PerAgent):
         return np.asarray(y, dtype=np.float64)
 
     def predict(self, X: Any, agents: Any = None) -> np.ndarray:
-        """The prediction of every row's agent; of the mean model for an agent never met.
+        """Predict every row by its agent's model, or by the mean model for a new agent.
 
         Parameters
         ----------
@@ -271,11 +269,11 @@ class PerAgentRegressor(RegressorMixin, PerAgent):
 def check_labels(loss: Any, classifies: bool) -> None:
     """Refuse a loss of numbers for a classifier, and a loss of classes for a regressor."""
     if classifies and loss.labels != SIGNS:
-        raise MismatchError(f"{loss!r} takes {loss.labels} for labels: a classifier needs a loss of -1 and +1")
+        raise MismatchError(f"{loss!r} takes {loss.labels} as labels: a classifier needs a loss of labels -1 and +1")
     if not classifies and loss.labels == SIGNS:
         raise MismatchError(f"{loss!r} is for classes: a regressor needs a loss of real labels, such as 'squared'")
 
 
 def with_mean(models: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """Models of agents with so many rows, and one more: their mean by rows, for agents never met."""
+    """Append the mean of the models, weighted by the agents' numbers of rows, as the model for new agents."""
     return np.concatenate([models, np.average(models, axis=0, weights=sizes)[None]])

@@ -1,9 +1,9 @@
-"""Partial pooling on a cluster: workers hold the rows of their agents, and answer with sums of them.
+"""Partial pooling on a cluster: workers hold the rows of their agents and return sums over them.
 
-Workers are Ray actors. The process that fits asks each of them for the same sums (:mod:`coterie.pooling.sums`) and adds
-these up in a fixed order, so that it learns what one process with all rows would, up to rounding. What it keeps of an
-agent is what a file keeps: its model, and the gradient and the Hessian of its loss. When a worker dies, those that are
-left load the rows of its agents, find their deviations anew, and the step under way is repeated.
+Workers are Ray actors. The fitting process asks each worker for the same sums (:mod:`coterie.pooling.sums`) and adds
+them in a fixed order, so that the result equals the result of one process with all rows, up to rounding. For each agent
+the fitting process keeps what a file keeps: the model, and the gradient and the Hessian of its loss. When a worker
+dies, the other workers load the rows of its agents, compute their deviations again, and the current step is repeated.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from ..pooling.sums import LostError
 
 log = logging.getLogger("coterie")
 
-#: Something that a shard was asked: a function of the shard, and what else it is given.
+#: A request to a shard: a function of the shard, and its further arguments.
 Asked = tuple[Callable[..., Any], tuple[Any, ...]]
-#: Shards for each worker, so that those of a dead one can be dealt out evenly.
-SHARDS = 4
+#: Number of shards for each worker: the shards of a dead worker can then be distributed evenly.
+SHARDS_PER_WORKER = 4
 
 
 class Loader(Protocol):
-    """Where workers get the rows of their agents from; it is sent to each of them."""
+    """Loads rows of agents; it is sent to every worker."""
 
     def load(self, which: np.ndarray) -> Grouped:
-        """The rows of these agents, by their numbers, which are in order."""
+        """Return the rows of these agents, given by their sorted numbers."""
 
 
 class StoredRows:
-    """Rows that the fitting process had in memory, in Ray's object store: parts of some agents each."""
+    """Rows that the fitting process held in memory, stored in Ray's object store in parts of some agents each."""
 
     def __init__(self, parts: list[tuple[np.ndarray, list[Any]]]):
-        self.parts = parts  # whose rows, and a reference; in a list, or Ray would send the rows with every call
+        self.parts = parts  # agents and reference; a reference inside a list is not resolved with every call
 
     @classmethod
     def put(cls, ray: Any, rows: Grouped, shards: list[np.ndarray]) -> StoredRows:
@@ -52,7 +52,7 @@ class StoredRows:
         return cls([(which, [ray.put(rows.only(which))]) for which in shards])
 
     def load(self, which: np.ndarray) -> Grouped:
-        """The rows of these agents."""
+        """Return the rows of these agents."""
         import ray
 
         together = Grouped.nothing(len(which), 0)
@@ -69,7 +69,7 @@ class StoredRows:
 
 
 class TakenOver(NamedTuple):
-    """What a worker answers when it begins to host a shard."""
+    """The answer of a worker that has begun to host a shard."""
 
 
 class PoolingWorker(Host):
@@ -78,11 +78,11 @@ class PoolingWorker(Host):
     def __init__(self, loader: Loader, classes: int, n_jobs: int, level: int):
         super().__init__(level)
         self._loader, self._classes, self._n_jobs = loader, classes, n_jobs
-        self._alone = one_thread(None)  # as in one process, as long as this one lives
+        self._alone = one_thread(None)  # as in one process, for the lifetime of this worker
         self._alone.__enter__()
 
     def begin(self, part: int, which: np.ndarray, memory: list[Asked]) -> tuple[Shard, TakenOver]:
-        """Load the rows of some agents, and catch up with what was asked of others."""
+        """Load the rows of some agents, and repeat the requests that other shards have answered before."""
         rows = self._loader.load(which)
         targets = targets_of(rows.y, self._classes)
         shard = Shard(dense(rows.X), targets, rows.codes, len(which), rows.weight, self._n_jobs, np.asarray(which))
@@ -91,12 +91,12 @@ class PoolingWorker(Host):
         return shard, TakenOver()
 
     def work(self, part: int, work: Callable[..., Any], given: tuple[Any, ...]) -> Any:
-        """What is asked of a shard."""
+        """Return the result of a request to a shard."""
         return work(self._parts[part], *given)
 
 
 class ClusterAgents:
-    """Agents whose rows are with workers, see :class:`coterie.pooling.rows.Agents`."""
+    """Agents whose rows are held by workers, see :class:`coterie.pooling.rows.Agents`."""
 
     def __init__(self, ray: Any, workers: list[Any], shards: list[np.ndarray], sizes: np.ndarray, columns: int):
         self.n, self._shards, self._columns = len(sizes), shards, columns
@@ -106,11 +106,11 @@ class ClusterAgents:
         self._pool.settle()
 
     def _given(self, part: int) -> tuple[Any, ...]:
-        """What a worker is told that is to host a shard."""
+        """Return the arguments of :meth:`PoolingWorker.begin` for a worker that is to host a shard."""
         return self._shards[part], list(self._memory.values())
 
     def each(self, work: Callable[..., Any], *given: Any, again: bool = True) -> list[Any]:
-        """``work(shard, *given)`` of every shard, in a fixed order."""
+        """Return ``work(shard, *given)`` of every shard, in a fixed order."""
         answers: dict[int, Any] = {}
         while left := [part for part in range(len(self._shards)) if part not in answers]:
             found = self._pool.gather("work", dict.fromkeys(left, (work, given)))
@@ -120,18 +120,18 @@ class ClusterAgents:
         return [answers[part] for part in range(len(self._shards))]
 
     def remember(self, name: Any, work: Callable[..., Any], *given: Any) -> None:
-        """What a worker that takes over agents has to do first, in the order in which names were new."""
+        """Store a request that a worker repeats when it takes over agents, in the order in which names were new."""
         self._memory[name] = work, given
 
     def forget(self, name: Any) -> None:
-        """Nobody needs what shards hold under this name any more."""
+        """Delete what shards hold under this name."""
         for known in list(self._memory):
             if known == name or (isinstance(known, tuple) and known[0] == name):
                 del self._memory[known]
         self.each(Shard.drop, name)
 
     def models(self, name: Any, task: int, agents: np.ndarray, design: Design, population: Any, tell: Any) -> Models:
-        """Of all agents, each where its rows are."""
+        """Return the models of all agents, computed where their rows are."""
         return models_of(self, self._columns, task, design, population, tell)
 
 
@@ -139,15 +139,15 @@ class ClusterAgents:
 def cluster_agents(
     ray: Any,
     engine: Cluster,
-    loader: Callable[[list[np.ndarray]], Loader],  # for these shards
+    loader: Callable[[list[np.ndarray]], Loader],  # takes the agents of each shard
     sizes: np.ndarray,
     columns: int,
     classes: int,
 ) -> Iterator[ClusterAgents]:
-    """Agents dealt out to the workers of a cluster, for the time of a ``with``."""
+    """Distribute agents to the workers of a cluster, for the duration of a ``with`` block."""
     most = int(np.count_nonzero(sizes))
     count = engine.count(ray, most)
-    shards = deal(sizes, min(count * SHARDS, most))
+    shards = deal(sizes, min(count * SHARDS_PER_WORKER, most))
     threads = max(1, int(engine.cpus))
     actor = ray.remote(num_cpus=engine.cpus)(PoolingWorker)
     shared = ray.put(loader(shards))

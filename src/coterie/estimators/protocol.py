@@ -1,7 +1,7 @@
-"""scikit-learn's protocol without scikit-learn: importing it takes longer than a fit.
+"""scikit-learn's protocol of an estimator, without importing scikit-learn: the import takes longer than a fit.
 
-An estimator here has parameters, tags and metadata requests as scikit-learn's own have, so that clone, pipelines and
-searches take it for one of theirs; what these need of scikit-learn is imported when they ask.
+These estimators have parameters, tags and metadata requests like scikit-learn's own, so that clone, pipelines and
+searches accept them; the parts of scikit-learn that these need are imported when they are used.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from ..errors import ParameterError
 
 
 class Estimator:
-    """Parameters by the signature of ``__init__``, which only stores them."""
+    """Base class whose parameters are the arguments of ``__init__``, which only stores them."""
 
     _kind: str
-    #: What callers may route to which method.
+    #: Metadata that may be routed to each method.
     _routed: ClassVar[dict[str, tuple[str, ...]]] = {
         "fit": ("agents", "sample_weight"),
         "partial_fit": ("agents", "sample_weight"),
@@ -29,7 +29,7 @@ class Estimator:
         return [name for name in inspect.signature(cls.__init__).parameters if name != "self"]
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Parameters by their names; with those of parameters that have some, if ``deep``."""
+        """Return the parameters by name; if ``deep``, also the parameters of parameters that are estimators."""
         found = {}
         for name in self._parameters():
             value = found[name] = getattr(self, name)
@@ -38,7 +38,7 @@ class Estimator:
         return found
 
     def set_params(self, **parameters: Any) -> Self:
-        """Change parameters by their names."""
+        """Set parameters by name."""
         nested: dict[str, dict[str, Any]] = {}
         for key, value in parameters.items():
             name, _, inner = key.partition("__")
@@ -77,7 +77,7 @@ class Estimator:
     # -- metadata routing: set_fit_request(agents=True) and the like ----------------------------------------------
 
     def get_metadata_routing(self) -> Any:
-        """What is routed where, for scikit-learn."""
+        """Return scikit-learn's request of metadata for each method."""
         from copy import deepcopy
 
         from sklearn.utils.metadata_routing import MetadataRequest
@@ -100,19 +100,19 @@ class Estimator:
         return self
 
     def set_fit_request(self, **asked: Any) -> Self:
-        """Whether metadata such as ``agents`` are passed on to :meth:`fit`: ``set_fit_request(agents=True)``."""
+        """Set which metadata are passed on to :meth:`fit`: ``set_fit_request(agents=True)``."""
         return self._request("fit", asked)
 
     def set_partial_fit_request(self, **asked: Any) -> Self:
-        """Whether metadata are passed on to ``partial_fit``."""
+        """Set which metadata are passed on to ``partial_fit``."""
         return self._request("partial_fit", asked)
 
     def set_predict_request(self, **asked: Any) -> Self:
-        """Whether metadata are passed on to ``predict``."""
+        """Set which metadata are passed on to ``predict``."""
         return self._request("predict", asked)
 
     def set_score_request(self, **asked: Any) -> Self:
-        """Whether metadata are passed on to ``score``."""
+        """Set which metadata are passed on to ``score``."""
         return self._request("score", asked)
 
 

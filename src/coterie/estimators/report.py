@@ -1,4 +1,4 @@
-"""What a fitted model has to tell: who gains, which features differ, who stands out, what was chosen and why.
+"""The report of a fitted model: gains of the agents, features that differ, outliers, and the choices of the fit.
 
 Everything here is computed when :meth:`report` is called, never at fit.
 """
@@ -23,34 +23,34 @@ from .._laplace import expit, moderated
 from .._threads import one_thread
 from ..errors import DataError, ParameterError
 from ..pooling import fitted
-from ..pooling.blocks import Batch, root, times
-from ..pooling.families import LARGEST, Student
+from ..pooling.blocks import AgentBatch, root, times
+from ..pooling.families import MAX_LOG_RATE, Student
 from ..pooling.fitted import Pooled
 from ..pooling.population import Population
 from ..pooling.posterior import posterior
 from ..pooling.rows import Grouped, dense
 from .gains import gains, given_rows, objects
 
-#: Share of agents that are expected to be named an outlier wrongly, among those named.
-FALSE_DISCOVERIES = 0.05
-#: Directions of a deviation count if an agent's rows settle at least this share of the population's variance in them.
-RESOLVED = 0.1
-#: Measures of error, and their names.
+#: Expected share of false discoveries among the agents named as outliers.
+FALSE_DISCOVERY_RATE = 0.05
+#: A direction of a deviation counts if an agent's rows reduce the population's variance in it by at least this share.
+MIN_RESOLVED_SHARE = 0.1
+#: Names of the measures of error.
 MEASURES = {
     "rmse": "root mean squared error",
     "log_loss": "log-loss",
     "deviance": "Poisson deviance",
     "wrong": "share of wrong classes",
 }
-#: An interval from e^-7 to e^7 times its middle, or wider, says that nothing is known.
-UNKNOWN = 7.0
-#: Lines of a table that are printed.
-SHOWN = 12
+#: An interval from e^-7 to e^7 times its middle, or wider, is reported as not known.
+UNKNOWN_LOG_WIDTH = 7.0
+#: Maximum number of lines of a table that are printed.
+MAX_TABLE_LINES = 12
 
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Report:
-    """What ``model.report()`` returns; printing it shows it all, and :meth:`save` writes it as a page for a browser.
+    """The result of ``model.report()``; printing it shows all of it, and :meth:`save` writes it as an HTML page.
 
     Attributes
     ----------
@@ -58,27 +58,27 @@ class Report:
         Numbers of agents and rows, and the gains over all agents: of "together" against "alone" and against
         "one_model", each with its mean, standard error, 95 % interval, relative size, and share of agents that gain.
     gains : DataFrame or None
-        For each agent: rows, errors on held-out rows alone, with one model for all, and together. None if they could
-        not be measured; ``notes`` says why.
+        For each agent: number of rows, and errors on held-out rows alone, with one model for all, and together. None if
+        errors could not be measured; ``notes`` says why.
     features : DataFrame or None
-        For each column (and class, for more than two): its common coefficient, its effect (standard deviation of what
-        the common model makes of it), the standard deviation of personal deviations with a 90 % interval, and its
-        importance: its share of the predictor's variance between agents. Of a curve, deviations are root mean squares
-        over the rows, in units of the label. The intercept is that where columns have their means. Intervals never
-        reach 0: a small deviation with a wide interval says that nothing was found. Models without a posterior have
-        no intervals: their standard deviation is that of the coefficients as they were learned.
+        For each column (and class, for more than two): its common coefficient, its effect (standard deviation of its
+        contribution to the common predictor), the standard deviation of personal deviations with a 90 % interval, and
+        its importance (its share of the predictor's variance between agents). For a curve, deviations are root mean
+        squares over the rows, in units of the label. The intercept is the value where all columns have their means.
+        Intervals never reach 0: a small deviation with a wide interval means that no difference was found. Models
+        without a posterior have no intervals; their deviation is the standard deviation of the learned coefficients.
     outliers : DataFrame or None
         Agents whose coefficients are further from the common model, or whose rows fit worse, than the population
-        explains: at most 5 % of those named are expected to be named by chance.
+        explains; the expected share of agents named by chance is 5 %.
     choices : DataFrame or None
-        The evidence of everything that was tried, and how far it is from what was chosen, in nats.
+        The evidence of every candidate, and its difference from the chosen one, in nats.
     sent : dict
-        What agents sent while they learned, where that was counted (wakes, messages, vectors, bytes, rounds), what
-        privacy was spent (epsilon, delta), and "words", the same in sentences.
+        Counts of what agents sent while they learned, where known (wakes, messages, vectors, bytes, rounds), the
+        privacy spent (epsilon, delta), and "words", the same facts in sentences.
     columns : list of str
-        What was done to the columns.
+        How the columns were encoded.
     notes : list of str
-        What to know to read the rest.
+        Remarks needed to read the other parts.
     """
 
     summary: dict[str, Any]
@@ -89,7 +89,7 @@ class Report:
     sent: dict[str, Any]
     columns: list[str]
     notes: list[str]
-    _model: Any  # as it was
+    _model: Any  # a copy, made with the report
     _rows: Grouped | None
     _tests: pd.DataFrame | None  # of all agents
 
@@ -103,15 +103,15 @@ class Report:
         return "\n\n".join(part for part in [*parts, _listed("Notes", self.notes)] if part)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the report as a page for a browser: one HTML file that needs nothing else, no network either.
+        """Write the report as an HTML page: one file that needs no other file and no network.
 
-        It holds names, numbers of rows, errors and models of all agents, and the ranges of their columns; no rows, but
-        models of few rows tell what these were: share it with those who may see the data.
+        The page holds names, numbers of rows, errors and models of all agents, and the ranges of their columns. It
+        holds no rows, but a model of few rows may reveal them: share the page only with those who may see the data.
 
         Parameters
         ----------
         path : path
-            Of the file, such as "report.html"; one that is there is replaced.
+            Name of the file, such as "report.html"; an existing file is replaced.
 
         Returns
         -------
@@ -132,7 +132,7 @@ class Report:
         return write(self, path)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain lists, dicts, numbers and text, as json has them; None for what is not a finite number."""
+        """Return plain lists, dicts, numbers and text, as JSON has them; None for numbers that are not finite."""
         tables = {name: getattr(self, name) for name in ("gains", "features", "outliers", "choices")}
         found = {name: None if table is None else table.to_dict(orient="records") for name, table in tables.items()}
         rest = {"sent": self.sent, "columns": self.columns, "notes": self.notes}
@@ -153,7 +153,7 @@ def report(
     if path is not None:
         from .page import check_path
 
-        check_path(path)  # before minutes of work
+        check_path(path)  # before the report, which may take minutes
     if (X is None) != (y is None):
         raise ParameterError("report takes X and y together, or neither")
     parts = model._models.parts
@@ -163,8 +163,8 @@ def report(
         try:
             if rows is None:
                 raise DataError(
-                    "a model from a file has no rows, nor has one from a cluster; to measure them, give the rows "
-                    "of the fit: report(X=X, y=y, agents=agents), or coterie inspect MODEL --data TABLE"
+                    "a model that was loaded from a file, or fitted on a cluster, has no rows; to measure gains, give "
+                    "the rows of the fit: report(X=X, y=y, agents=agents), or coterie inspect MODEL --data TABLE"
                 )
             table, measured = gains(model, rows, folds, random_state, notes)
         except DataError as error:
@@ -183,7 +183,7 @@ def report(
         sent(model),
         list(model._columns.notes),
         notes,
-        copy.copy(model),  # a fit anew does not change what is told
+        copy.copy(model),  # fitting the model again does not change the report
         rows,
         tested,
     )
@@ -213,14 +213,14 @@ def _summary(model: Any, rows: Grouped | None) -> dict[str, Any]:
 
 
 def sizes_of(model: Any, rows: Grouped | None) -> np.ndarray | None:
-    """Rows of each agent, if they are known."""
+    """Return the number of rows of each agent, if known."""
     if model._models.parts:
         return np.asarray(model._models.parts[0].sizes)
     return None if rows is None else rows.sizes
 
 
 def _notes(model: Any) -> list[str]:
-    """How agents never met are predicted, and where the approximation ends."""
+    """Return notes on the predictor for new agents and on the limits of the approximation."""
     first, edges, classifies = model._models.parts[0], model._models.edges, model._kind == "classifier"
     low, high = (end(part.new_share for part in model._models.parts) for end in (min, max))
     by = "one model of all rows: that did best for held-out agents"
@@ -235,7 +235,7 @@ def _notes(model: Any) -> list[str]:
         "noise, and how far each agent's model is from the common one are a guess": (
             first.n > 1 and _differences_are_a_guess(model)
         ),
-        f"an agent never met is predicted by {by}": True,
+        f"new agents are predicted by {by}": True,
         "for classes and counts, intervals of the sd between agents are rough: with a dozen rows an agent they hold "
         "the truth less often than they say": not first.family.noisy,
     }
@@ -260,18 +260,18 @@ def _notes(model: Any) -> list[str]:
 
 
 def _notes_without_posterior(model: Any, found: pd.DataFrame | None) -> list[str]:
-    """What such models cannot tell, and how the others are predicted."""
+    """Return notes for models without a posterior."""
     unnamed = "nothing is said of features: what the models are made of has no names, or there are no rows"
     return [
         f"method={model.method!r} has no population and no posterior: there are no intervals of coefficients, no tests "
         "for outliers and no evidence",
         *([unnamed] if found is None else []),
-        "an agent never met is predicted by the mean of all models, by rows",
+        "new agents are predicted by the mean of all models, weighted by rows",
     ]
 
 
 def sent(model: Any) -> dict[str, Any]:
-    """What was sent, and what privacy was spent."""
+    """Return what agents sent, and the privacy spent."""
     runs, on_cluster = model._models.runs, model.get_params(deep=False).get("engine") is not None
     if not runs:
         if not model._models.parts:
@@ -301,7 +301,7 @@ def sent(model: Any) -> dict[str, Any]:
 
 
 def _sent_words(found: dict[str, Any], n: int) -> list[str]:
-    """What was counted, in sentences."""
+    """Return the counts in sentences."""
     if not found["vectors"]:
         return ["Nothing was sent: the models were learned in one place."]
     total = f"{_bytes(found['bytes'])} in all, {_bytes(found['bytes'] / n)} for each agent."
@@ -328,19 +328,19 @@ def _bytes(count: float) -> str:
 # -- features ---------------------------------------------------------------------------------------------------------
 
 
-#: Rows that say how columns vary, at most.
-VARYING = 20_000
+#: Maximum number of rows from which the variances of columns are computed.
+MAX_VARIANCE_ROWS = 20_000
 
 
 def _features_without_posterior(model: Any, rows: Grouped | None) -> pd.DataFrame | None:
-    """As :func:`features`, of coefficients as they were learned: there are no intervals."""
+    """Return the table of :func:`features` for learned coefficients without a posterior: there are no intervals."""
     inputs, (own, levels) = model._models.inputs, model._models.weights()
     groups = inputs.groups(model._columns.names)
     if groups is None or (rows is None and not inputs.are_columns):
         return None
     means, blocks = None, [np.full((len(at), len(at)), math.nan) for _, at in groups]
     if rows is not None:
-        some = np.random.default_rng(0).permutation(len(rows.y))[:VARYING]
+        some = np.random.default_rng(0).permutation(len(rows.y))[:MAX_VARIANCE_ROWS]
         means, blocks = _varying(inputs.of(rows.X[some]), [at for _, at in groups])
     tables = []
     for k in range(own.shape[1]):
@@ -361,7 +361,7 @@ def _features_without_posterior(model: Any, rows: Grouped | None) -> pd.DataFram
 
 
 def _feature_table(model: Any, outputs: list[list[tuple[Any, ...]]]) -> pd.DataFrame:
-    """Features of each output, in the order of their shares of what differs between agents."""
+    """Return a table of the features of each output, sorted by their shares of the differences between agents."""
     columns, tables = ["feature", "kind", "common", "effect", "sd", "low", "high", "importance"], []
     for k, lines in enumerate(outputs):
         table = pd.DataFrame(lines, columns=columns)
@@ -373,7 +373,7 @@ def _feature_table(model: Any, outputs: list[list[tuple[Any, ...]]]) -> pd.DataF
 
 
 def _varying(Z: Any, groups: list[np.ndarray]) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Means of inputs, and covariances of those that belong together."""
+    """Return the means of inputs, and the covariance matrix of each group of inputs."""
     means = np.asarray(Z.mean(axis=0)).ravel()
     blocks = []
     for at in groups:
@@ -383,7 +383,7 @@ def _varying(Z: Any, groups: list[np.ndarray]) -> tuple[np.ndarray, list[np.ndar
 
 
 def features(model: Any, coverage: float = 0.9) -> pd.DataFrame:
-    """How much every column differs between agents; of several classes, for each of them."""
+    """Return how much the coefficients of every column differ between agents, for each class if there are several."""
     return _feature_table(model, [_features_of(model, part, coverage) for part in model._models.parts])
 
 
@@ -412,24 +412,24 @@ def _features_of(model: Any, part: Any, coverage: float) -> list[tuple[Any, ...]
             kind, value, effect = "intercept", part.center + part.scale * float(w[-1]), math.nan
         if not np.any(v[at] > 0.0):
             kind, sd, spread = "cannot differ", 0.0, 0.0
-        known = 0.5 * z * spread < UNKNOWN and not (guess and sd > 0.0)
+        known = 0.5 * z * spread < UNKNOWN_LOG_WIDTH and not (guess and sd > 0.0)
         factor = math.exp(0.5 * z * spread) if known else math.inf
         lines.append((name, kind, value, effect, sd, sd / factor, sd * factor, total))
     return lines
 
 
 def _differences_are_a_guess(model: Any) -> bool:
-    """Whether rows cannot tell differences between agents from noise: of one agent, and of agents with one row each."""
+    """Return whether rows cannot separate differences between agents from noise: one agent, or one row each."""
     first = model._models.parts[0]
     return len(model.agents_) == 1 or (first.family.name != "poisson" and int(np.max(first.sizes)) <= 1)
 
 
 def _log_sd(part: Pooled, scalar: bool) -> np.ndarray:
-    """How uncertain the logarithms of variances are: one standard deviation.
+    """Return the standard deviations of the logarithms of variances.
 
-    A full V is hardly shrunk, so that each is known as far as the agents tell. Those of a diagonal V are pooled,
-    log v_k ~ N(mu, tau2): ``Population.log_sd`` takes mu as known; here it is not. One variance of all slopes is what
-    all of them tell.
+    A full V is hardly shrunk, so that each variance is known from the agents alone. The variances of a diagonal V are
+    pooled, log v_k ~ N(mu, tau2): ``Population.log_sd`` takes mu as known, and here mu is uncertain. A single variance
+    of all slopes is known from all slopes together.
     """
     population, out = part.population, part.population.log_sd.copy()
     v, q = population.variances, part.design.size
@@ -453,7 +453,7 @@ def _log_sd(part: Pooled, scalar: bool) -> np.ndarray:
 
 
 def _gram(part: Pooled) -> np.ndarray:
-    """Mean of x x' over the rows, x as the design has it; without rows, weighted as the losses are curved."""
+    """Return the mean of x x' over the rows (x in the design's columns); without rows, weighted by curvature."""
     q = part.design.size
     total = np.zeros((q, q))
     if part.kept is not None:
@@ -470,7 +470,7 @@ def _gram(part: Pooled) -> np.ndarray:
 
 
 def tests(model: Any) -> pd.DataFrame:
-    """Both tests of all agents, by their coefficients and by their residuals; agents by their numbers."""
+    """Return both tests of all agents, by coefficients and by residuals; agents are given by their numbers."""
     tables = []
     for k, part in enumerate(model._models.parts):
         table = _tests(part, model._columns.names, model._models.graph is not None)
@@ -483,18 +483,18 @@ def tests(model: Any) -> pd.DataFrame:
 
 
 def outliers(model: Any, tested: pd.DataFrame | None = None) -> pd.DataFrame:
-    """Agents that the population does not explain."""
+    """Return the agents that the population does not explain."""
     every = tests(model) if tested is None else tested
-    found = every[every["q"] < FALSE_DISCOVERIES].sort_values("p", kind="stable", ignore_index=True)
+    found = every[every["q"] < FALSE_DISCOVERY_RATE].sort_values("p", kind="stable", ignore_index=True)
     found["agent"] = objects([model.agents_[k] for k in found["agent"]])
     return found
 
 
 def _tests(part: Pooled, names: Sequence[str], tied: bool = False) -> pd.DataFrame:
-    """Both tests of every agent that has rows; of deviations as they are without edges.
+    """Return both tests of every agent that has rows, for deviations before smoothing over edges.
 
-    The posterior mean of a deviation has the covariance V (C_i - C_i S^-1 C_i) V over all that could have been seen;
-    its square in these units is chi2 with as many degrees of freedom as directions that the rows settle.
+    Over all possible data, the posterior mean of a deviation has the covariance V (C_i - C_i S^-1 C_i) V; its squared
+    norm in these units is chi2, with as many degrees of freedom as directions that the rows resolve.
     """
     population, family = part.population, part.population.family
     w, V, s2, cov, q = population.w, population.V, population.s2, population.cov, len(population.w)
@@ -514,7 +514,7 @@ def _tests(part: Pooled, names: Sequence[str], tied: bool = False) -> pd.DataFra
         a = -batch.gradient(T, family, s2)[:, free]
         value, U = np.linalg.eigh(L.T @ M @ L)
         along = np.einsum("kij,ki->kj", U, a @ L) ** 2
-        counts = value > RESOLVED
+        counts = value > MIN_RESOLVED_SHARE
         statistic, dof = np.sum(np.where(counts, along / np.maximum(value, 1e-12), 0.0), axis=1), counts.sum(axis=1)
         p = np.where(dof > 0, stats.chi2.sf(statistic, np.maximum(dof, 1)), 1.0)
         spread = np.sqrt(np.maximum(np.einsum("ij,kjl,il->ki", full[own], M, full[own]), 1e-300))
@@ -523,18 +523,18 @@ def _tests(part: Pooled, names: Sequence[str], tied: bool = False) -> pd.DataFra
         for i in np.flatnonzero(known):
             feature, far = sources[free[most[i]]], float(z[i, most[i]])
             lines.append((int(k[i]), "coefficients", float(statistic[i]), float(dof[i]), float(p[i]), feature, far))
-        if isinstance(batch, Batch):
+        if isinstance(batch, AgentBatch):
             left = np.eye(q) - full @ C
             lines += _residuals(batch, T, population, left @ full + left @ cov @ left.transpose(0, 2, 1), known)
     return pd.DataFrame(lines, columns=columns).sort_values("agent", kind="stable", ignore_index=True)
 
 
 def _residuals(
-    batch: Batch, T: np.ndarray, population: Population, posterior: np.ndarray, known: np.ndarray
+    batch: AgentBatch, T: np.ndarray, population: Population, posterior: np.ndarray, known: np.ndarray
 ) -> list[tuple[Any, ...]]:
-    """Whether the rows of agents fit worse than the noise explains: by a scaled chi2 of the right mean and variance.
+    """Test whether the rows of agents fit worse than the noise explains, by a chi2 scaled to the mean and variance.
 
-    ``z`` says how many times as large as expected the squared residuals (or losses) are.
+    ``z`` is the ratio of the squared residuals (or losses) to their expectation.
     """
     family, s2, weight, y = population.family, population.s2, batch.weight, batch.y
     latent, m = batch.latent(T), batch.weight.sum(axis=1)
@@ -552,7 +552,7 @@ def _residuals(
             each, middle = family.loss(latent, y, s2), special.entr(p) + special.entr(1.0 - p)
             around = p * (1.0 - p) * np.log(p / (1.0 - p)) ** 2
         else:
-            rate = np.exp(np.minimum(latent, LARGEST))
+            rate = np.exp(np.minimum(latent, MAX_LOG_RATE))
             each, middle, around = (y - rate) ** 2 / rate, np.ones_like(rate), 2.0 + 1.0 / rate
         observed, mean, variance = (np.sum(weight * part, axis=1) for part in (each, middle, around))
     lines: list[tuple[Any, ...]] = []
@@ -568,7 +568,7 @@ def _residuals(
 
 
 def choices(model: Any, rows: Grouped | None) -> pd.DataFrame:
-    """The evidence of every candidate; where they were compared on a sample only, the other design is fitted anew."""
+    """Return the evidence of every candidate; a design that was compared on a sample only is fitted to all rows."""
     models = model._models.parts
     first = models[0]
     heavy = first.family.name == "student" and model.loss == "auto"
@@ -592,7 +592,7 @@ def choices(model: Any, rows: Grouped | None) -> pd.DataFrame:
 
 
 def _evidence_of(model: Any, design: str, rows: Grouped) -> float:
-    """Of another design, from the rows that the population was learned from."""
+    """Return the evidence of another design, fitted to the rows of the model."""
     number = len(model._models.parts)
     targets = [rows.y.astype(float)] if number == 1 else [(rows.y == k).astype(float) for k in range(number)]
     loss = "squared" if model.loss == "auto" and model._kind == "regressor" else model._models.parts[0].family.name
@@ -650,7 +650,9 @@ def _features_text(table: pd.DataFrame | None) -> str:
     if table is None:
         return ""
     named, cells = [name for name in ("class", "feature") if name in table], []
-    for line in table.sort_values("importance", ascending=False, kind="stable").head(SHOWN).to_dict(orient="records"):
+    for line in (
+        table.sort_values("importance", ascending=False, kind="stable").head(MAX_TABLE_LINES).to_dict(orient="records")
+    ):
         fixed = line["kind"] == "cannot differ"
         cells.append(
             [
@@ -668,9 +670,9 @@ def _features_text(table: pd.DataFrame | None) -> str:
 def _outliers_text(table: pd.DataFrame | None) -> str:
     if table is None:
         return ""
-    title = f"Outliers (at most {100 * FALSE_DISCOVERIES:g} % of those named are expected to be so by chance)"
+    title = f"Outliers (at most {100 * FALSE_DISCOVERY_RATE:g} % of those named are expected to be so by chance)"
     cells = []
-    for line in table.head(SHOWN).to_dict(orient="records"):
+    for line in table.head(MAX_TABLE_LINES).to_dict(orient="records"):
         told = f"{line['feature']} {line['z']:+.1f} sd"
         if line["by"] == "residuals":
             told = f"{number_in_words(line['z'])} times what was expected"
@@ -693,12 +695,12 @@ def _choices_text(table: pd.DataFrame | None) -> str:
         cells.append([line["candidate"], evidence, number_in_words(loss) if math.isfinite(loss) else "", verdict])
     if table["held_out_loss"].isna().all():
         head, cells = [*head[:2], head[3]], [[*line[:2], line[3]] for line in cells]
-    title = f"Chosen by evidence (curves and heavy tails must win by {fitted.MARGIN:g} nats or more"
+    title = f"Chosen by evidence (curves and heavy tails must win by {fitted.MIN_EVIDENCE_GAIN:g} nats or more"
     return _section(f"{title}, curves also on rows left out)", head, cells, table, "choices")
 
 
 def _section(title: str, head: list[str], cells: list[list[str]], table: pd.DataFrame, name: str) -> str:
-    """A title, the first lines of a table, and how many more there are."""
+    """Return a title, the first lines of a table, and the number of further lines."""
     if not cells:
         return f"{title}\n  none"
     more = [f"  and {len(table) - len(cells)} more: see .{name}"] if len(table) > len(cells) else []
@@ -706,13 +708,13 @@ def _section(title: str, head: list[str], cells: list[list[str]], table: pd.Data
 
 
 def _listed(title: str, lines: list[str]) -> str:
-    """A title and lines below it, none of them too long for a terminal."""
+    """Return a title and lines below it, wrapped for a terminal."""
     filled = [textwrap.fill(line, 110, initial_indent="  ", subsequent_indent="    ") for line in lines]
     return "\n".join([title, *filled]) if lines else ""
 
 
 def _table(head: list[str], rows: list[list[str]]) -> list[str]:
-    """Lines of a table: the first column to the left, the others to the right."""
+    """Return the lines of a table: the first column is aligned left, the others right."""
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
 
     def line(cells: list[str]) -> str:
@@ -727,14 +729,14 @@ def _interval(low: float, high: float) -> str:
 
 
 def number_in_words(value: float) -> str:
-    """Four digits, and no exponent where it can be helped."""
+    """Return a number with four digits, without an exponent where possible."""
     if value == 0.0 or not math.isfinite(value):
         return f"{value:g}"
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}" if abs(value) >= 1e-4 else f"{value:.1e}"
 
 
 def plain(value: Any) -> Any:
-    """As json has it."""
+    """Return a value as JSON has it."""
     if isinstance(value, dict):
         return {str(key): plain(part) for key, part in value.items()}
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""What all estimators have in common once they are fitted: models, rows to predict, scores, and a report."""
+"""Common base of all estimators: the fitted models, rows to predict, scores and the report."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from .models import FittedModel
 
 
 def given_names(agents: Any, y: Any) -> dict[str, str]:
-    """How the columns of agents and of labels are called, as far as what a fit was given says."""
+    """Return the names of the columns of agents and labels, where the arguments of a fit have names."""
     named = {"agents": agents, "target": y}
     found = {of: value if isinstance(value, str) else getattr(value, "name", None) for of, value in named.items()}
     return {of: name for of, name in found.items() if isinstance(name, str) and name}
 
 
 class FittedEstimator:
-    """What estimators can do with a :class:`.models.FittedModel`, whatever it is."""
+    """Methods of estimators that use only their :class:`.models.FittedModel`."""
 
     _kind = ""  # "classifier" or "regressor"
-    _stranger: str  # what predicts agents never met
+    _stranger: str  # name of the model that predicts new agents
     n_jobs: int | None = 1
-    _takes_long = False  # a fit does, so that gains are measured on fewer agents
+    _takes_long = False  # whether a fit is slow: gains are then measured on fewer agents
     _models: FittedModel
     _columns: Columns
-    _agent_column: str | None  # the column that held the ids, if it was one
-    _target_column: str | None = None  # the column that held the labels, if it was one
-    _given_names: Mapping[str, str] = MappingProxyType({})  # of "agents" and "target", where they are known
+    _agent_column: str | None  # name of the column of ids, if ids were a column of X
+    _target_column: str | None = None  # name of the column of labels, if labels were a column of X
+    _given_names: Mapping[str, str] = MappingProxyType({})  # names for "agents" and "target", where known
     agents_: tuple[Any, ...]
-    classes_: np.ndarray  # of a classifier
+    classes_: np.ndarray  # classifiers only
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "agents_")
@@ -48,16 +48,16 @@ class FittedEstimator:
             raise NotFittedError.of(self)
 
     def _encode_more(self, y: np.ndarray) -> np.ndarray:
-        """Labels of more rows: numbers, or numbers of classes."""
+        """Return the labels of more rows as numbers, or as indices of classes."""
         raise NotImplementedError
 
     def _decided(self, margins: np.ndarray) -> np.ndarray:
-        """The class of every row, from the margins of a classifier."""
+        """Return the class of every row, from a classifier's margins."""
         best = (margins > 0).astype(int) if margins.ndim == 1 else margins.argmax(axis=1)
         return np.asarray(self.classes_[best])
 
     def _take(self, columns: Columns, members: tuple[Any, ...], column: Any, models: FittedModel) -> None:
-        """Keep what was learned, and show it under the names that people look for."""
+        """Store the results of a fit, and set the public fitted attributes."""
         self._columns, self._agent_column, self._models = columns, column, models
         self.n_features_in_ = columns.n_features_in
         self.__dict__.pop("feature_names_in_", None)
@@ -71,7 +71,7 @@ class FittedEstimator:
         self._number = {member: k for k, member in enumerate(members)}
 
     def _numbers(self, agents: Iterable[Any]) -> np.ndarray:
-        """The numbers of some agents, who must have been there at fit."""
+        """Return the numbers of some agents, all of which must have been in the fit."""
         asked = list(agents)
         unknown = [agent for agent in asked if agent not in self._number]
         if unknown:
@@ -79,24 +79,24 @@ class FittedEstimator:
         return np.array([self._number[agent] for agent in asked], dtype=np.int64)
 
     def _expose(self) -> None:
-        """Coefficients in the units of the columns."""
+        """Set the coefficients, in the units of the columns."""
         weights, levels = self._models.weights()
         only = 0 if levels.shape[1] == 1 else slice(None)
         self.coef_, self.intercept_ = weights[:-1, only], levels[:-1, only]
 
     def _rows(self, X: Any, agents: Any) -> Table:
-        """More rows, encoded as at fit."""
+        """Return more rows, encoded as at fit."""
         self._check_fitted()
         known, owner = (self._number, self._agent_column), type(self).__name__
         return Table.more(X, agents, self._columns, *known, owner, self._target_column)
 
     def _labelled(self, X: Any, y: Any, agents: Any) -> tuple[Any, Any, Any]:
-        """More rows with labels, named as at fit or given: features, labels and agents."""
+        """Return features, labels and agents of more rows; columns may be named as at fit, or given."""
         self._check_fitted()
         return more_labelled(X, y, agents, self._agent_column, self._target_column, type(self).__name__)
 
     def _latent(self, X: Any, agents: Any, spread: bool = True) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Means and variances of the linear predictors, (rows, outputs), and which rows are of agents that were met."""
+        """Return means and variances of linear predictors, (rows, outputs), and a mask of rows of known agents."""
         table = self._rows(X, agents)
         if np.all(table.codes < 0):
             self._warn_of_types(X, agents)
@@ -106,17 +106,20 @@ class FittedEstimator:
         return *self._models.latent(table, spread, self.n_jobs), known
 
     def _warn_of_types(self, X: Any, agents: Any) -> None:
-        """Nobody was met: perhaps because ids are text in one table and numbers in the other."""
+        """Warn if no agent is known and the types of ids differ, such as text in one table and numbers in the other."""
         asked = agent_codes(split_ids(X, agents, self._agent_column)[1])[1]
         if {type(agent) for agent in self.agents_}.isdisjoint(type(agent) for agent in asked):
             warnings.warn(
-                f"none of these agents was met: all rows are predicted by {self._stranger}. Are the ids of the right "
-                f"type? The model knows agents such as {self.agents_[0]!r}; it was asked for {asked[0]!r}",
+                f"none of these agents was in the training rows: all rows are predicted by {self._stranger}. Are the "
+                f"ids of the right type? The model knows agents such as {self.agents_[0]!r}; it was asked for "
+                f"{asked[0]!r}",
                 stacklevel=4,
             )
 
     def _warn_of_range(self, outside: dict[int, float]) -> None:
-        """Evidence cannot see extrapolation, in time for one: say so where most rows lie outside their agents' own."""
+        """Warn where most rows of a column lie outside the range of their agents' own rows, which evidence cannot
+        detect.
+        """
         if outside:
             listed = ", ".join(f"{self._columns.names[k]!r} ({share:.0%} of the rows)" for k, share in outside.items())
             warnings.warn(
@@ -127,11 +130,11 @@ class FittedEstimator:
             )
 
     def predict(self, X: Any, agents: Any = None) -> Any:
-        """The prediction of every row by its agent's model."""
+        """Predict every row by its agent's model."""
         raise NotImplementedError
 
     def score(self, X: Any, y: Any, agents: Any = None, sample_weight: Any = None) -> float:
-        """How well rows are predicted: R^2 of numbers, accuracy of classes, over all rows.
+        """Return R^2 for numbers, or the accuracy for classes, over all rows.
 
         Parameters
         ----------
@@ -165,32 +168,31 @@ class FittedEstimator:
         y: Any = None,
         agents: Any = None,
     ) -> Any:
-        """Who gains how much, which features differ, who is an outlier, what was chosen and why.
+        """Report the gain of each agent, the features that differ, outliers, and the choices of the fit.
 
-        Gains are measured by cross-validation inside agents: some of an agent's rows are held out at a time, and
-        predicted by this estimator fitted anew (together), by a model of the agent's other rows (alone) and by one
-        model of everybody's (one model for all). Of linear and pooled models the other two are regressions whose
-        strengths are learned; of boosted ones, and of those with a feature map, the same estimator alone, and for one
-        agent with all rows. That takes a little more than `folds` times as long as a fit, three times that where the
-        others are estimators of the same kind; of many agents, a sample is measured, and the notes say so.
+        Gains are measured by cross-validation inside agents: a part of each agent's rows is held out, and predicted by
+        this estimator fitted to the other rows (together), by a model of the agent's other rows (alone) and by one
+        model of the other rows of all agents (one model for all). For linear and pooled models, "alone" and "one model
+        for all" are regressions whose strengths are learned; for boosted models and models with a feature map, they are
+        the same estimator. The report takes a little more than `folds` times as long as a fit, and three times that
+        with three estimators of the same kind; with many agents, a sample is measured, and the notes say so.
 
         Parameters
         ----------
         path : path, optional
-            Also write the report to this file, as a page for a browser: one HTML file that needs nothing else.
-            `Report.save` does the same later.
+            Also write the report to this file, as an HTML page; the same as calling `Report.save` later.
         folds : int
-            How many parts the rows of each agent are dealt into, to measure gains.
+            Number of parts into which the rows of each agent are divided, to measure gains.
         random_state : int
-            Seed of the folds, and of the sample of agents where these are many.
+            Seed of the folds, and of the sample of agents if there are many.
         X, y, agents
-            The rows of the fit, for a model that does not have them: one from a file, or from a cluster. They may be
-            named as in a fit.
+            The rows of the fit, for a model that was loaded from a file or fitted on a cluster. Columns may be named as
+            in a fit.
 
         Returns
         -------
         Report
-            Printing it shows it; its tables are DataFrames, and ``to_dict()`` is plain.
+            Printing it shows the report; its tables are DataFrames, and ``to_dict()`` returns plain values.
 
         Examples
         --------

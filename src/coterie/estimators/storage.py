@@ -1,7 +1,7 @@
-"""Fitted models on disk: a json file that says what they are, and an npz file of arrays.
+"""Saved models: a JSON file that describes the model, and an npz file of arrays.
 
-Nothing in them is ever executed. The arrays are written first, under a name that holds their checksum; the json, which
-names them, replaces the old one in a single step. So a model directory is either the old model or the new one, whole.
+Nothing in these files is ever executed. The arrays are written first, to a file whose name contains their checksum; the
+JSON file, which names them, is then replaced in one step. A model directory thus holds the old or the new model, whole.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from .boosted import BoostedClassifier, BoostedRegressor
 from .relationship import RelationshipClassifier, RelationshipRegressor
 
 FORMAT = 5
-#: In place of a graph that was given: it is kept among the arrays.
+#: Value of a given graph in the JSON file; the graph itself is among the arrays.
 GIVEN = "given"
 KINDS = {
     kind.__name__: kind
@@ -55,11 +55,12 @@ def save(model: Any, path: str | os.PathLike[str]) -> Path:
     Parameters
     ----------
     model : estimator or Run
-        One of ``KINDS``. Boosted ones only with decision stumps: other base predictors are code; and so are
-        feature maps. A cluster that a model was fitted on is not kept. Of a run: models, trace, account, and the state
-        to go on from; its problem and method are kept by name, so that it can go on with the same ones.
+        A fitted estimator of this package. Boosted models must use decision stumps, and relationship models no feature
+        map, since other base predictors and maps are code. The cluster on which a model was fitted is not saved. For a
+        run: models, trace, account and state are saved, and problem and method by name, so that the run can continue
+        with the same problem and method.
     path : path
-        A directory, made if it does not exist; of a run, a file whose name ends with ``.npz``.
+        A directory, created if necessary; for a run, the name of a file that ends with ``.npz``.
 
     Returns
     -------
@@ -81,9 +82,9 @@ def save(model: Any, path: str | os.PathLike[str]) -> Path:
         return save_run(model, path)
     if type(model).__name__ not in KINDS or not hasattr(model, "coef_"):
         raise MismatchError(f"only a fitted {' or '.join(KINDS)}, or a run, can be saved, not {model!r}")
-    described, parts = model._packed()  # what cannot be saved is refused before anything is written
+    described, parts = model._packed()  # refuses what cannot be saved before anything is written
     agents = [packed_id(agent) for agent in model.agents_]
-    # How many threads work is a matter of the machine, and no part of the model.
+    # The number of threads depends on the machine, and is no part of the model.
     given = {name: value for name, value in model.get_params(deep=False).items() if name != "n_jobs"}
     parameters = {name: _parameter(name, value) for name, value in given.items()}
     graph = model._models.graph
@@ -119,18 +120,18 @@ def save(model: Any, path: str | os.PathLike[str]) -> Path:
 
 
 def load(path: str | os.PathLike[str]) -> Any:
-    """Read an estimator, or a run, that :func:`save` wrote.
+    """Read an estimator or a run that :func:`save` wrote.
 
     Parameters
     ----------
     path : path
-        The directory; of a run, the file.
+        The directory; for a run, the file.
 
     Returns
     -------
     estimator or Run
-        Ready to predict, and to be fitted again. ``run_``, the simulation that fitted it, is not kept. Of a run,
-        ``problem`` and ``method`` are records: it goes on by ``simulate(problem, method, start=run)``.
+        Ready to predict, and to be fitted again. ``run_``, the simulation of the fit, is not saved. In a run,
+        ``problem`` and ``method`` are records: continue with ``simulate(problem, method, start=run)``.
 
     Examples
     --------
@@ -156,13 +157,13 @@ def load(path: str | os.PathLike[str]) -> Any:
         if hashlib.sha256(content).hexdigest() != description["sha256"]:
             raise DataError(f"{folder} holds a damaged model: {description['arrays']} does not have its checksum")
         arrays = unpacked(content)[0]
-        if form < FORMAT:  # edges were called ties
+        if form < FORMAT:  # earlier formats named the arrays of edges "tie_..."
             arrays = {name.replace("tie_", "edge_", 1): array for name, array in arrays.items()}
         return _restored(KINDS[kind], description, arrays)
 
 
 def _restored(kind: Any, description: dict[str, Any], arrays: Any) -> Any:
-    """The estimator that a description and its arrays stand for."""
+    """Return the estimator that a description and its arrays describe."""
     model = kind(**{name: _value(value) for name, value in description["parameters"].items()})
     model._target_column = description.get("target_column")
     members = tuple(unpacked_id(agent) for agent in description["agents"])
@@ -184,7 +185,7 @@ def _restored(kind: Any, description: dict[str, Any], arrays: Any) -> Any:
 
 
 def _of_format_2(kind: str, parameters: dict[str, Any]) -> dict[str, Any]:
-    """Parameters as they are called since format 3; mu weighed agreement in boosting, and an agent's own rows else."""
+    """Return parameters under their names since format 3; mu weighed agreement in boosting, and own rows elsewhere."""
     now = {"neighbours": "n_neighbors", "max_wakes": "max_iter", "alternations": "max_iter", "seed": "random_state"}
     now |= {"mu": "coupling"}
     if "mu" in parameters and not kind.startswith("Boosted"):
@@ -193,7 +194,7 @@ def _of_format_2(kind: str, parameters: dict[str, Any]) -> dict[str, Any]:
 
 
 def _as_given(model: Any, description: dict[str, Any]) -> Any:
-    """A graph and members that were given come back from the fitted ones."""
+    """Set a given graph and given members from the fitted attributes."""
     given = description["parameters"]
     return model.set_params(
         graph=model.graph_ if given["graph"] == GIVEN else model.graph,
@@ -202,15 +203,15 @@ def _as_given(model: Any, description: dict[str, Any]) -> Any:
 
 
 def _parameter(name: str, value: Any) -> Any:
-    """A parameter as json. A given graph, and members, come back from the fitted ones."""
+    """Return a parameter as JSON. A given graph and given members are restored from the fitted attributes."""
     if name == "graph" and not isinstance(value, GraphRule):
         return value if value is None or isinstance(value, str) else GIVEN
     if name == "engine":
-        return None  # where a model was fitted is no part of it
+        return None  # the cluster is no part of the model
     if name == "members":
         return None if value is None else True
     if isinstance(value, StumpDictionary):
-        return None  # comes back as the fitted one
+        return None  # restored from the fitted base predictors
     if value is None or isinstance(value, (str, int, float, bool)):
         return value
     if getattr(value, "is_loss", False):
@@ -219,7 +220,7 @@ def _parameter(name: str, value: Any) -> Any:
         made_of = value.__getnewargs__() if hasattr(value, "__getnewargs__") else astuple(value)
         return {"rule": type(value).__name__, "fields": [_parameter(f"{name}'s part", field) for field in made_of]}
     if name == "covariance" and isinstance(value, tuple):
-        return {"tuple": [np.asarray(part).tolist() for part in value]}  # factors, of different shapes
+        return {"tuple": [np.asarray(part).tolist() for part in value]}  # factors have different shapes
     if isinstance(value, (np.ndarray, list, np.generic)) or type(value) is tuple:
         return np.asarray(value).tolist()
     raise DataError(f"{name}={value!r} cannot be saved: only numbers, names, and losses and methods of coterie can")
@@ -236,6 +237,6 @@ def _value(packed: Any) -> Any:
 
 
 def _rules() -> dict[str, Any]:
-    """Classes of rules that a parameter may hold, by name; format 2 named losses so, too."""
+    """Return the classes of rules that a parameter may hold, by name; format 2 also named losses so."""
     known = (*METHODS.values(), *BASELINES.values(), GraphRule(), Stumps(), *LOSSES.values())
     return {type(rule).__name__: type(rule) for rule in known}

@@ -1,4 +1,4 @@
-"""What a fit makes of the rows of tasks, on the machine that has loaded them: a few small parameters go there."""
+"""Changes of the rows of tasks at fit, made where the rows are loaded; only small parameters are sent there."""
 
 from __future__ import annotations
 
@@ -22,39 +22,39 @@ from .models import products
 from .over_graph import scaled
 from .task_rows import TaskRows
 
-# What changes rows is a function of them, with a few parameters first that :func:`functools.partial` takes up.
+# Every change is a function of the rows, after a few parameters that :func:`functools.partial` sets.
 
 
 def encoded(label_mean: float, label_unit: float, data: AgentData, which: np.ndarray) -> AgentData:
-    """Features in double precision, and labels in standard units; all 0 if the unit is."""
+    """Return features in double precision, and labels in standard units; labels are 0 if the unit is."""
     return data._like(X=data.X.astype(np.float64, copy=False), y=standard_units(data.y, label_mean, label_unit))
 
 
 def in_units(center: np.ndarray, scale: np.ndarray, data: AgentData, which: np.ndarray) -> AgentData:
-    """Columns in standard units; sparse ones are not centred."""
+    """Return columns in standard units; sparse columns are not centred."""
     return data.with_features(scaled(data.X, center, scale))
 
 
 def with_map(features: Any, data: AgentData, which: np.ndarray) -> AgentData:
-    """What a fitted feature map makes of rows."""
+    """Return the columns that a fitted feature map makes."""
     return data.with_features(mapped(features, data.X.copy(), data.where))
 
 
 class Levels(NamedTuple):
-    """What the levels of tasks explain of one output."""
+    """The part of one output that the levels (intercepts) of tasks explain."""
 
-    output: int | None  # the class that is told from the rest
-    center: np.ndarray | None  # of all columns; None if they are sparse
-    part: np.ndarray  # of its mean that each task is less
+    output: int | None  # the class learned against the rest; None for the only output
+    center: np.ndarray | None  # means of all columns; None if they are sparse
+    part: np.ndarray  # part of each task's mean to subtract
     own: np.ndarray  # level of each task
     numbers: tuple[float, float] | None  # mean and unit of labels that are numbers
 
 
 def without_task_levels(levels: Levels, data: AgentData, which: np.ndarray) -> AgentData:
-    """Rows and labels of one output, less what the levels of their tasks explain.
+    """Return rows and labels of one output, minus the part that the levels of their tasks explain.
 
-    Labels -1 and +1 carry their task's level as an offset. Numbers are less a part of their task's mean, as features
-    are; less their task's level, if these are sparse.
+    Labels -1 and +1 carry their task's level as an offset. From numbers, as from features, a part of their task's mean
+    is subtracted; if features are sparse, the task's level is.
     """
     part, own = levels.part[which], levels.own[which][data.owner]
     labels = labels_of(data.y, levels.output)
@@ -68,15 +68,15 @@ def without_task_levels(levels: Levels, data: AgentData, which: np.ndarray) -> A
 
 @dataclass(frozen=True)
 class TrainingTasks(Tasks):
-    """Tasks with the rows that are not of one fold; tasks of which none is left are left out."""
+    """Tasks with the rows outside one fold; tasks without such rows are skipped."""
 
     fold: int
     numbers: np.ndarray  # of the tasks
-    left: np.ndarray  # rows of each
+    left: np.ndarray  # number of training rows of each task
 
     @classmethod
     def of(cls, rows: TaskRows, folds: np.ndarray, fold: int) -> TrainingTasks:
-        """All but one fold, by the fold of every row."""
+        """Return the tasks without the rows of one fold, given the fold of every row."""
         sizes = np.bincount(rows.owner[folds != fold], minlength=rows.n)
         numbers = np.flatnonzero(sizes)
         return cls(rows.tasks, fold, numbers, sizes[numbers])
@@ -88,21 +88,21 @@ class TrainingTasks(Tasks):
 
     @property
     def sizes(self) -> np.ndarray:
-        """Rows of each task."""
+        """Number of rows of each task."""
         return self.left
 
     def load(self, which: ArrayLike) -> AgentData:
-        """The rows of some tasks."""
+        """Return the rows of the given tasks."""
         numbers = self.numbers[np.asarray(which)]
         folds = fold_numbers(self.found.sizes, numbers)
         return some_rows(self.found.load(numbers), folds != self.fold)
 
 
-# -- what is asked of rows -------------------------------------------------------------------------------------------
+# -- computations over all rows --------------------------------------------------------------------------------------
 
 
 def centers(rows: TaskRows, folds: int) -> np.ndarray:
-    """Means of columns, (1 + folds, p): of all rows; and, for each of so many folds, of the rows that are not of it."""
+    """Return means of columns, (1 + folds, p): of all rows, and of the rows outside each fold."""
     means, counts = zip(*rows.collect(partial(_means, rows.sizes, folds)), strict=True)
     return rows.averaged(means, counts)
 
@@ -119,7 +119,7 @@ def _means(sizes: np.ndarray, folds: int, data: AgentData, which: np.ndarray) ->
 
 
 def held_out_margins(rows: TaskRows, models: np.ndarray) -> np.ndarray:
-    """``x . w`` of every row, by the models (m, FOLDS, d) that have not seen its fold."""
+    """Return ``x . w`` of every row, by the models (m, FOLDS, d) that were trained without its fold."""
     return rows.joined(rows.collect(partial(_held_out, rows.sizes), models))
 
 
@@ -128,7 +128,7 @@ def _held_out(sizes: np.ndarray, data: AgentData, which: np.ndarray, models: np.
 
 
 def margins(rows: TaskRows, models: np.ndarray) -> np.ndarray:
-    """``x . w_i`` of every row, by the models (m, d) of the tasks."""
+    """Return ``x . w_i`` of every row, by the models (m, d) of the tasks."""
     return rows.joined(rows.collect(_margins, models))
 
 
@@ -140,15 +140,15 @@ def _margins(data: AgentData, which: np.ndarray, models: np.ndarray) -> np.ndarr
 
 
 def labels_of(y: Any, output: int | None) -> np.ndarray:
-    """Labels of one output: -1 and +1 by the number of a class, or what they are if there is only one."""
+    """Return the labels of one output: -1 and +1 for a class against the rest, or unchanged if there is only one."""
     return np.asarray(y) if output is None else np.where(np.asarray(y) == output, 1.0, -1.0)
 
 
 def mapped(features: Any, X: Any, where: Where) -> Any:
-    """What a fitted feature map makes of rows, checked."""
+    """Return the columns that a fitted feature map makes, checked."""
     count, (matrix, _) = X.shape[0], as_features(features.transform(X))
     if matrix.shape[0] != count:
-        raise DataError(f"{features!r} made {matrix.shape[0]} rows of {count}: expected one for each")
+        raise DataError(f"{features!r} made {matrix.shape[0]} rows of {count}: expected one row for each")
     rows, _ = nonfinite(matrix)
     if rows.size:
         raise DataError(f"{where(int(rows[0]))}: {features!r} makes NaN or infinity of it")

@@ -1,7 +1,7 @@
-"""Rows of many tasks, in parts: one with all of them in this process, or several that workers of a cluster load.
+"""Rows of many tasks, in parts: one part in this process, or several that workers of a cluster load.
 
-What a fit has to know of its rows is asked of every part, and put together here: it is written once, wherever the rows
-are. Of rows that are elsewhere, sums of columns travel, and numbers of which there is one for each row.
+A fit computes what it needs from every part and combines the results here, by the same code wherever the rows are. From
+rows on workers, only sums of columns and one number for each row are sent.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from ..multitask.sources import Tasks, TasksHere
 
 __all__ = ["Look", "TaskRows", "deviations", "look", "mean_squares", "spread"]
 
-#: Calls a function with each of many things, in order.
+#: A function that calls another with each of many items, in order.
 Map = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 
 
 @dataclass(frozen=True)
 class TaskRows:
-    """Rows of tasks, in parts of some tasks each."""
+    """Rows of tasks, divided into parts of some tasks each."""
 
     tasks: Tasks
-    parts: Sequence[np.ndarray]  # numbers of the tasks
+    parts: Sequence[np.ndarray]  # numbers of the tasks of each part
     map: Map = builtins.map
 
     @classmethod
     def here(cls, data: AgentData) -> TaskRows:
-        """Rows in this process, in one part."""
+        """Return rows in this process, in one part."""
         return cls(TasksHere(data), [np.arange(data.n)])
 
     @property
@@ -46,7 +46,7 @@ class TaskRows:
 
     @property
     def are_here(self) -> bool:
-        """Whether they are in this process."""
+        """Whether the rows are in this process."""
         return isinstance(self.tasks, TasksHere)
 
     @property
@@ -56,7 +56,7 @@ class TaskRows:
 
     @property
     def sizes(self) -> np.ndarray:
-        """Rows of each task."""
+        """Number of rows of each task."""
         return self.tasks.sizes
 
     @property
@@ -70,32 +70,34 @@ class TaskRows:
         return np.repeat(np.arange(self.n), self.sizes)
 
     def become(self, tasks: Tasks) -> TaskRows:
-        """Rows of other tasks, which are made of these: at once if they are here, else by whoever loads them."""
+        """Return the rows of tasks derived from these: computed at once in this process, otherwise where they are
+        loaded.
+        """
         if self.are_here:
             return TaskRows.here(tasks.load(np.arange(len(tasks.members))))
         return TaskRows(tasks, deal(tasks.sizes, len(self.parts)), self.map)
 
     def collect(self, function: Callable[..., Any], *of_tasks: np.ndarray) -> list[Any]:
-        """``function(data, numbers)`` of every part; what is given of all tasks goes along, for those of the part."""
+        """Return ``function(data, numbers, ...)`` of every part; `of_tasks` are indexed by the tasks of the part."""
         items = [(which, *(each[which] for each in of_tasks)) for which in self.parts]
         return list(self.map(partial(_call, self.tasks, function), items))
 
     def joined(self, found: Iterable[np.ndarray]) -> np.ndarray:
-        """One number for each row of each part, in the order of all rows."""
+        """Join the parts' values, one for each row, in the order of all rows."""
         start, out = np.cumsum(self.sizes) - self.sizes, np.empty(self.n_rows)
         for which, values in zip(self.parts, found, strict=True):
             out[spans(start[which], self.sizes[which])] = values
         return out
 
     def averaged(self, found: Sequence[np.ndarray], rows: Any = None) -> np.ndarray:
-        """Means of all rows, from those of each part; `rows` says how many rows they are of, if not of all."""
+        """Average the parts' means over all rows; `rows` are the numbers of rows in each mean, by default all."""
         counts = np.array([self.sizes[which].sum() for which in self.parts] if rows is None else rows, dtype=float)
         shares = counts / np.maximum(counts.sum(axis=0), 1.0)
-        # Of one part, this is its mean to the last bit.
+        # With one part, the result is its mean, bit by bit.
         return np.asarray(sum(share[..., None] * mean for share, mean in zip(shares, found, strict=True)))
 
     def sample(self, most: int) -> Any:
-        """Features of all rows; of so many, at equal distances, if there are more."""
+        """Return the features of all rows, or of `most` rows at equal distances if there are more."""
         chosen = np.unique(np.linspace(0, self.n_rows - 1, min(most, self.n_rows)).astype(np.int64))
         start = np.cumsum(self.sizes) - self.sizes
         found = self.collect(partial(_some, chosen=chosen, start=start))
@@ -120,15 +122,15 @@ def _some(data: AgentData, which: np.ndarray, chosen: np.ndarray, start: np.ndar
 
 
 class Look(NamedTuple):
-    """What a first look at all rows finds."""
+    """Labels and column means of all rows."""
 
     labels: np.ndarray  # of every row
     mean: np.ndarray  # of every column
-    square: np.ndarray | None  # mean squares of sparse columns: centring would fill them
+    square: np.ndarray | None  # mean squares of sparse columns, which are not centred; None for dense ones
 
 
 def look(rows: TaskRows) -> Look:
-    """Labels of all rows, and means of columns."""
+    """Return labels of all rows, and means of columns."""
     labels, means = zip(*rows.collect(_first), strict=True)
     mean, *square = rows.averaged(means)
     return Look(rows.joined(labels), mean, square[0] if square else None)
@@ -142,7 +144,7 @@ def _first(data: AgentData, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def mean_squares(X: Any, center: np.ndarray) -> np.ndarray:
-    """Mean squares of what columns are away from given centers; nothing of sparse ones."""
+    """Return mean squared distances of columns from the given centers; zeros for sparse columns."""
     if sparse.issparse(X):
         return np.zeros(X.shape[1])
     around = X - center
@@ -151,7 +153,7 @@ def mean_squares(X: Any, center: np.ndarray) -> np.ndarray:
 
 
 def deviations(found: Look, squares: np.ndarray) -> np.ndarray:
-    """Standard deviations of columns, by mean squares around the mean; 1 for a column that does not vary."""
+    """Return standard deviations of columns from mean squares around the mean; 1 for a constant column."""
     if found.square is None:
         deviation, size = np.sqrt(squares), np.abs(found.mean)
     else:
@@ -160,7 +162,7 @@ def deviations(found: Look, squares: np.ndarray) -> np.ndarray:
 
 
 def spread(rows: TaskRows) -> tuple[Look, np.ndarray]:
-    """A first look at all rows, and standard deviations of columns."""
+    """Return labels and means of all rows, and standard deviations of columns."""
     found = look(rows)
     if found.square is not None:
         return found, deviations(found, found.square)

@@ -1,7 +1,7 @@
-"""Hyper-parameters, chosen by cross-validation inside each agent's own rows (DADA, appendix E.1).
+"""Hyper-parameter search by cross-validation inside each agent's own rows (DADA, appendix E.1).
 
-Fits and scores are those of scikit-learn's search, ``GridSearchCV``, with a splitter of ours. Each point of the grid in
-each fold is a piece of work by itself, for this process, for others, or for a cluster.
+Fits and scores equal those of scikit-learn's ``GridSearchCV`` with the splitter :class:`WithinAgents`. Each grid point
+in each fold is a separate task, for this process, for other processes, or for a cluster.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from ..engines.cluster import Cluster, check_cluster
 from ..errors import CoterieError, DataError, ParameterError, about
 from .collaborative import gives_probabilities
 
-#: What is tried by default, of those parameters that the estimator has and uses.
+#: Default values to try, for the parameters that the estimator has and uses.
 GRID = {"coupling": (0.1, 1, 10), "lam": (0.1, 1, 10), "beta": (1, 3, 10, 30)}
 
 Scoring = str | Callable[[Any, Any, Any, Any], float]
@@ -41,10 +41,10 @@ Scoring = str | Callable[[Any, Any, Any, Any], float]
 
 
 def folds(ids: Any, count: int = 3, seed: int = 0, y: Any = None, shuffle: bool = True) -> np.ndarray:
-    """The fold in which each row is tested; -1 for the only row of an agent, which is always trained on.
+    """Return the fold in which each row is tested; -1 for the only row of an agent, which is always used for training.
 
-    Each agent's rows are dealt out as evenly as possible, and with classes y, also those of one class: so every agent
-    has rows to train on in every fold.
+    Each agent's rows, and with classes y also its rows of one class, are divided as evenly as possible, so that every
+    agent has rows to train on in every fold.
     """
     ids = as_agent_ids(ids)
     if not len(ids):
@@ -55,7 +55,7 @@ def folds(ids: Any, count: int = 3, seed: int = 0, y: Any = None, shuffle: bool 
     sizes = np.bincount(owner)
     random = np.random.default_rng(seed)
     order = random.permutation(len(ids)) if shuffle else np.arange(len(ids))
-    # Dealt out from a fold of its own choice, or the first folds would test all the small agents.
+    # Each agent starts at a random fold, or the first folds would test all small agents.
     first = random.integers(count, size=len(sizes)) if shuffle else np.arange(len(sizes))
     fold = dealt(owner, places(owner, np.argsort(order), classes), first, count)
     return np.where(sizes[owner] > 1, fold, -1)
@@ -64,22 +64,22 @@ def folds(ids: Any, count: int = 3, seed: int = 0, y: Any = None, shuffle: bool 
 class WithinAgents(BaseCrossValidator):
     """Cross-validation inside agents: in each fold, agents test on some of their own rows and train on the others.
 
-    Every agent has rows to train on in every fold: models of agents never met are another question. Each row is tested
-    once, but the only row of an agent, which is always trained on. Where y holds classes, each agent's rows of one
-    class are spread over the folds, too.
+    Every agent has training rows in every fold; predictions for new agents are not tested. Each row is tested once,
+    except for the only row of an agent, which is always used for training. Where y holds classes, the rows of one class
+    of each agent are spread over the folds.
 
     Parameters
     ----------
     n_splits : int
-        How many folds, at least 2.
+        Number of folds, at least 2.
     shuffle : bool
-        Whether rows are shuffled before they are dealt out.
+        Whether rows are shuffled before they are divided into folds.
     random_state : int
-        Of the shuffling: the same one gives the same folds.
+        Seed of the shuffling.
 
     Examples
     --------
-    scikit-learn's functions take it as ``cv``, and the agents as ``groups``:
+    Pass it to scikit-learn's functions as ``cv``, with the agents as ``groups``:
 
     >>> import coterie as ct
     >>> agents = ["ann", "ann", "ann", "bob", "bob", "cyd"]
@@ -97,24 +97,24 @@ class WithinAgents(BaseCrossValidator):
         self.random_state = random_state
 
     def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Rows to train on and rows to test on, fold by fold.
+        """Generate training and test rows for each fold.
 
         Parameters
         ----------
         X : ignored
         y : (rows,) array_like, optional
-            Classes are spread evenly; numbers are not looked at.
+            Classes are stratified; numbers are ignored.
         groups : (rows,) sequence of hashables
-            Whose row it is.
+            The agent of each row.
 
         Yields
         ------
         (train, test) : pair of ndarray of int
-            Numbers of rows.
+            Indices of rows.
         """
         count, seed = self.get_n_splits(), integer("random_state", self.random_state, least=0)
         if groups is None:
-            raise DataError("groups is missing: say whose rows these are, one id for each row")
+            raise DataError("groups is missing: pass the agent of every row, one id for each row")
         classes = y is not None and type_of_target(y) in ("binary", "multiclass")
         fold = folds(groups, count, seed, y if classes else None, self.shuffle)
         tested = np.bincount(fold[fold >= 0], minlength=count)
@@ -124,13 +124,13 @@ class WithinAgents(BaseCrossValidator):
             )
         if not tested.all():
             raise DataError(
-                f"n_splits={count} leaves a fold without rows to test: agents have too few, choose fewer folds"
+                f"n_splits={count} leaves a fold without rows to test: agents have too few rows, choose fewer folds"
             )
         for train, test in split(fold):
             yield np.flatnonzero(train), np.flatnonzero(test)
 
     def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
-        """How many folds there are.
+        """Return the number of folds.
 
         Parameters
         ----------
@@ -155,19 +155,19 @@ def _labels(y: Any, rows: int) -> np.ndarray:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Tuning:
-    """The outcome of :func:`tune`.
+    """The result of :func:`tune`.
 
     Attributes
     ----------
     best_params_ : dict
         The best parameters.
     best_score_ : float
-        Their score, the mean over folds.
+        Mean score of the best parameters over folds.
     best_estimator_ : estimator
-        A clone of the one given with the best parameters; fitted to all rows, unless ``refit=False``.
+        A clone of the estimator with the best parameters, fitted to all rows unless ``refit=False``.
     table : DataFrame
-        One row for each point of the grid: its parameters, score and std, the mean and the standard deviation over
-        folds.
+        One row for each grid point: its parameters, and the mean (``score``) and standard deviation (``std``) of its
+        scores over folds.
     """
 
     best_params_: dict[str, Any]
@@ -198,37 +198,37 @@ def tune(
 ) -> Tuning:
     """Choose hyper-parameters by cross-validation: in each fold, every agent tests on some of its own rows.
 
-    The numbers are those of scikit-learn's ``GridSearchCV`` with :class:`WithinAgents`. Give it training rows
-    only: what is chosen then knows nothing of the rows kept for the final test.
+    Scores equal those of scikit-learn's ``GridSearchCV`` with :class:`WithinAgents`. Pass training rows only, so that
+    the choice does not depend on the rows kept for the final test.
 
     Parameters
     ----------
     estimator : estimator
-        With ``fit(X, y, agents=ids)`` and ``predict(X, agents=ids)``. It is cloned, never changed.
+        An estimator with ``fit(X, y, agents=ids)`` and ``predict(X, agents=ids)``, which is cloned and not changed.
     X : (rows, p) array_like, sparse matrix or DataFrame
     y : (rows,) array_like, or a column name of X
     agents : (rows,) sequence of hashables, or a column name of X
-        Whose row it is.
+        The agent of each row.
     grid : mapping, optional
-        Values to try, by the name of the parameter. By default 0.1, 1, 10 for coupling and lam and 1, 3, 10, 30 for
-        beta, whichever of them the estimator has.
+        Values to try, by the name of the parameter. Default: 0.1, 1, 10 for coupling and lam and 1, 3, 10, 30 for beta,
+        for those of these parameters that the estimator has.
     n_splits : int
-        How many folds.
+        Number of folds.
     random_state : int
-        Of the folds.
+        Seed of the folds.
     scoring : str or callable, optional
-        By default the log-loss of a classifier, or the accuracy of one whose loss gives no probabilities, and the
-        squared error of a regressor, over all rows of a fold; errors are negative, since more is better. Or the name of
-        another of scikit-learn's scores, or a function of (fitted estimator, X, y, agents).
+        A name of one of scikit-learn's scores, or a function of (fitted estimator, X, y, agents); larger is better.
+        Default: minus the squared error for a regressor; minus the log-loss for a classifier, or its accuracy if its
+        loss gives no probabilities; each over all rows of a fold.
     refit : bool
-        Whether the best one is fitted to all rows.
+        Whether the best estimator is fitted to all rows.
     n_jobs : int, optional
-        How many processes, as in scikit-learn.
+        Number of processes, as in scikit-learn.
     progress : callable, optional
         Called with (fits done, fits in all) after each fit.
     engine : Cluster, optional
-        Fits run as tasks of a Ray cluster, to which the rows are sent once; the result is the same. The best one is
-        fitted to all rows here. The estimator must have no engine of its own.
+        Cluster whose tasks run the fits; the rows are sent once, and the result is the same. The best estimator is
+        fitted to all rows in this process. The estimator itself must have ``engine=None``.
 
     Returns
     -------
@@ -237,8 +237,8 @@ def tune(
     Raises
     ------
     ParameterError
-        If the grid is empty or names what the estimator does not have, or there are fewer than two folds; and whatever
-        the fit of a point is refused with, which names the point and the fold.
+        If the grid is empty or names a parameter that the estimator does not have, or there are fewer than two folds;
+        also for every error of a fit, which then names the grid point and the fold.
     DataError
         If no agent has two rows.
 
@@ -278,7 +278,7 @@ def tune(
     search = _Search(clone(estimator), rows, y_rows, ids, splits, default if scoring is None else scoring)
     scores = np.reshape(_scores(search, points, n_jobs, progress, engine), (len(points), len(splits)))
     mean = np.average(scores, axis=1)
-    with np.errstate(invalid="ignore"):  # infinite ones are told of below
+    with np.errstate(invalid="ignore"):  # infinite scores are reported below
         std = np.sqrt(np.average((scores - mean[:, np.newaxis]) ** 2, axis=1))
     table = pd.DataFrame(points).assign(score=mean, std=std)
     if not np.isfinite(mean).all():
@@ -296,12 +296,12 @@ def tune(
     )
 
 
-Piece = tuple[dict[str, Any], int]  # a point of the grid, and a fold
+GridFold = tuple[dict[str, Any], int]  # a grid point and the number of a fold
 
 
 @dataclass(frozen=True, eq=False)
 class _Search:
-    """Everything that the pieces of a search have in common: fits and scores one of them."""
+    """Fits and scores grid points in folds; holds the rows and options that all of them share."""
 
     estimator: Any
     X: Any
@@ -310,7 +310,7 @@ class _Search:
     splits: list[tuple[np.ndarray, np.ndarray]]
     scoring: Scoring
 
-    def __call__(self, piece: Piece) -> float:
+    def __call__(self, piece: GridFold) -> float:
         point, fold = piece
         train, test = self.splits[fold]
         model = clone(self.estimator).set_params(**clone(point, safe=False))  # a value may be an estimator
@@ -323,14 +323,14 @@ class _Search:
     def _of(self, which: np.ndarray) -> tuple[Any, Any]:
         return _safe_indexing(self.X, which), _safe_indexing(self.y, which)
 
-    def name(self, piece: Piece) -> str:
-        """What to call a piece in an error."""
+    def name(self, piece: GridFold) -> str:
+        """Name a grid point and a fold in an error."""
         point, fold = piece
         chosen = ", ".join(f"{name}={value!r}" for name, value in point.items())
         return f"{chosen}, fold {fold + 1} of {len(self.splits)}"
 
-    def here(self, piece: Piece) -> float:
-        """The same; an error says which piece it is about."""
+    def here(self, piece: GridFold) -> float:
+        """Fit and score like ``__call__``; errors name the grid point and the fold."""
         try:
             return self(piece)
         except CoterieError as error:
@@ -347,7 +347,7 @@ def _scores(
     progress: Callable[[int, int], None] | None,
     engine: Cluster | None,
 ) -> list[float]:
-    """The score of each point and fold, in order."""
+    """Return the score of each point and fold, in order."""
     pieces = [(point, fold) for point in points for fold in range(len(search.splits))]
     if engine is not None:
         with engine.connect() as ray, closing(engine.map(ray, search, pieces, progress, search.name)) as found:
@@ -363,7 +363,7 @@ def _scores(
 
 
 def _refuse_nesting(estimator: Any, points: list[dict[str, Any]]) -> None:
-    """Refuse an estimator that would ask for a cluster in a task of a cluster."""
+    """Refuse an estimator that would use a cluster inside a task of a cluster."""
     for params in (estimator.get_params(), *points):
         for name, value in params.items():
             if (name == "engine" or name.endswith("__engine")) and value is not None:
@@ -375,7 +375,7 @@ def _refuse_nesting(estimator: Any, points: list[dict[str, Any]]) -> None:
 
 
 def _grid(estimator: Any, grid: Any) -> ParameterGrid:
-    """The points to try: those given, or the default ones for what the estimator has and uses."""
+    """Return the grid points to try: the given ones, or the default ones for the estimator's parameters."""
     given = estimator.get_params()
     if grid is None:
         if given.get("method") == "pooling":
@@ -397,7 +397,7 @@ def _grid(estimator: Any, grid: Any) -> ParameterGrid:
 
 
 class _Asked:
-    """A fitted estimator for rows of known agents, as scikit-learn's scores use one."""
+    """A fitted estimator with the agents of the rows, for scikit-learn's scores, which pass only the rows."""
 
     def __init__(self, model: Any, agents: np.ndarray):
         self._model, self._agents = model, agents
@@ -410,12 +410,12 @@ class _Asked:
 
 
 def _log_loss(model: Any, X: Any, y: np.ndarray, agents: np.ndarray) -> float:
-    """Negative; a class that no row to train on had counts as nearly impossible."""
+    """Return minus the log-loss; a class that was in no training row counts as nearly impossible."""
     shares = np.asarray(model.predict_proba(X, agents=agents))
     right = shares[np.arange(len(y)), np.clip(np.searchsorted(model.classes_, y), 0, shares.shape[1] - 1)]
     return float(np.mean(np.log(np.clip(np.where(np.isin(y, model.classes_), right, 0.0), 1e-15, 1.0))))
 
 
 def _squared_error(model: Any, X: Any, y: np.ndarray, agents: np.ndarray) -> float:
-    """Negative, the mean over rows."""
+    """Return minus the mean squared error over rows."""
     return float(-np.mean((np.asarray(model.predict(X, agents=agents)) - y) ** 2))

@@ -1,15 +1,15 @@
-"""Partial pooling: a common model, personal deviations from it, and strengths of both learned from the rows."""
+"""Partial pooling: a common model and personal deviations from it, whose variances are learned from the rows."""
 
 from .._laplace import moderated
 from .classes import one_against_rest, probabilities, sharpness, targets_of
 from .families import FAMILIES
-from .fitted import WIDE, Counter, Pooled, fit, fit_agents
+from .fitted import MAX_DENSE_COLUMNS, Counter, Pooled, fit, fit_agents
 from .results import Fitted
 from .wide import Wide
 
 __all__ = [
     "FAMILIES",
-    "WIDE",
+    "MAX_DENSE_COLUMNS",
     "Counter",
     "Fitted",
     "Pooled",

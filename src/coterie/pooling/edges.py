@@ -1,7 +1,7 @@
 """Deviations smoothed over the edges of a graph: prior precision V^-1 (x) (I + g L) in place of V^-1 (x) I.
 
-L is the Laplacian of the graph, scaled so that agents have a degree of one on average. How strong edges are, g, is what
-predicts held-out rows of the agents best; 0, unless more is better beyond chance. Only deviations change: the
+L is the Laplacian of the graph, scaled to a mean degree of one. The strength g of the edges is chosen by the loss on
+held-out rows of the agents, and is 0 unless a larger one gains more than chance explains. Only deviations change: the
 population was learned without edges.
 """
 
@@ -15,37 +15,38 @@ import numpy as np
 
 from .._conjugate import conjugate_gradients
 from .._folds import dealt, places, split
-from .blocks import Batch, root
+from .blocks import AgentBatch, root
 from .fitted import Pooled
 from .rows import Grouped
 
-#: Strengths that are tried.
+#: Candidate strengths of the edges.
 STRENGTHS = (0.3, 1.0, 3.0, 10.0, 30.0)
 FOLDS = 5
 
 
-class Tied(NamedTuple):
-    """How strongly deviations are smoothed, and what that gained."""
+class EdgeSmoothing(NamedTuple):
+    """Strength with which deviations are smoothed over edges, and its gain."""
 
     strength: float  # g
-    gain: float  # of the mean loss of held-out rows against no edges
-    error: float  # its standard error over agents
+    gain: float  # reduction of the mean loss of held-out rows, compared with no edges
+    error: float  # standard error of the gain over agents
 
 
 def laplacian(W: Any) -> Any:
-    """Of a sparse symmetric weight matrix, for a mean degree of one."""
+    """Return the Laplacian of a sparse symmetric weight matrix, scaled to a mean degree of one."""
     from scipy import sparse
 
     degree = np.asarray(W.sum(axis=1)).ravel()
     return (sparse.diags_array(degree) - W) / max(float(degree.mean()), 1e-300)
 
 
-def smooth(models: list[Pooled], weights: Callable[[list[np.ndarray]], Any]) -> tuple[list[Pooled], Any, Tied]:
-    """Models with smoothed deviations, as far as that pays; the models themselves where it does not.
+def smooth(models: list[Pooled], weights: Callable[[list[np.ndarray]], Any]) -> tuple[list[Pooled], Any, EdgeSmoothing]:
+    """Return models with deviations smoothed as strongly as held-out rows favour; unchanged models if nothing is
+    gained.
 
-    There is a model for each output; ``weights`` makes the weights of edges, an (n, n) sparse matrix, of the deviations
-    of all outputs. It is asked anew for the rows of every fold, so that edges know nothing of the rows that they are
-    tested on.
+    There is a model for each output. ``weights`` computes the weights of edges, an (n, n) sparse matrix, from the
+    deviations of all outputs. Weights are computed again from the training rows of every fold, so that edges do not
+    depend on the rows on which they are tested.
     """
     grouped = models[0].grouped
     fold = row_folds(grouped)
@@ -62,25 +63,25 @@ def smooth(models: list[Pooled], weights: Callable[[list[np.ndarray]], Any]) -> 
     best = min(losses, key=lambda strength: float(losses[strength].sum()))
     gain = losses[0.0] - losses[best]
     error = float(np.sqrt(np.sum((gain - gain.mean()) ** 2))) / len(fold)
-    found = Tied(best, float(gain.sum()) / len(fold), error)
+    found = EdgeSmoothing(best, float(gain.sum()) / len(fold), error)
     W = weights([model.D for model in models])
     if found.gain <= 2.0 * error:
-        return models, W, Tied(0.0, found.gain, error)
+        return models, W, EdgeSmoothing(0.0, found.gain, error)
     L = laplacian(W)
     return [replace(model, D=mode(model, model.grouped, L, best, model.D)) for model in models], W, found
 
 
 def row_folds(grouped: Grouped) -> np.ndarray:
-    """The fold in which each row is held out: an agent's rows in turn, whatever their order and units, and its name."""
+    """Return the fold of each row; an agent's rows are spread evenly, independent of row order, units and names."""
     place = places(grouped.codes, grouped.lengths(*grouped.standards()), np.round(np.abs(grouped.y), 9))
-    # The golden ratio spreads agents' first rows over the folds.
+    # Multiples of the golden ratio spread agents' first rows over the folds.
     first = np.empty(grouped.n, dtype=np.int64)
     first[grouped.ranked()] = np.floor(np.arange(grouped.n) * 0.6180339887 % 1.0 * FOLDS)
     return dealt(grouped.codes, place, first, FOLDS)
 
 
 def agent_losses(model: Pooled, grouped: Grouped, D: np.ndarray) -> np.ndarray:
-    """Sum of the losses of each agent's rows."""
+    """Return the sum of the losses of each agent's rows."""
     out = np.zeros(grouped.n)
     for batch in grouped.batches(model.design, np.arange(grouped.n)):
         out[batch.agents] = batch.loss(model.population.w + D[batch.agents], model.family, model.s2)
@@ -88,14 +89,14 @@ def agent_losses(model: Pooled, grouped: Grouped, D: np.ndarray) -> np.ndarray:
 
 
 def mode(model: Pooled, grouped: Grouped, L: Any, strength: float, D: np.ndarray) -> np.ndarray:
-    """Deviations of all agents at once, by Newton's method with conjugate gradients, from D.
+    """Return the deviations of all agents together, by Newton's method with conjugate gradients, starting from D.
 
     In units of V: with V = U U', d_i = U e_i has the prior precision (I + g L)_ij between e_i and e_j.
     """
     population, family = model.population, model.family
     w, s2, U = population.w, population.s2, root(population.V)
     U = np.diag(U) if U.ndim == 1 else U
-    batches: list[Batch] = list(grouped.batches(model.design, np.arange(grouped.n)))
+    batches: list[AgentBatch] = list(grouped.batches(model.design, np.arange(grouped.n)))
     e = np.linalg.lstsq(U, D.T, rcond=None)[0].T
 
     def prior(e: np.ndarray) -> np.ndarray:

@@ -1,7 +1,7 @@
-"""How a label depends on the linear predictor z of its row: one loss for each kind of label.
+"""Families: how a label depends on the linear predictor z of its row, with one loss for each kind of label.
 
-A family is a value with the loss of a row (minus the log-likelihood, up to a constant) and its first three derivatives
-in z. ``s2`` is the variance of the noise where labels are numbers; the others ignore it.
+A family has the loss of a row (minus the log-likelihood, up to a constant) and its first three derivatives in z. ``s2``
+is the variance of the noise for labels that are numbers; other families ignore it.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import numpy as np
 
 from .._laplace import expit
 
-#: Largest exponent: beyond it a count is no count any more, and overflow would hide the cause.
-LARGEST = 30.0
+#: Largest exponent of an expected count, which prevents overflow.
+MAX_LOG_RATE = 30.0
 
 
 class Squared(NamedTuple):
@@ -25,31 +25,31 @@ class Squared(NamedTuple):
     quadratic: bool = True
 
     def loss(self, z: np.ndarray, y: np.ndarray, s2: float) -> np.ndarray:
-        """Minus log-likelihood of the rows, without its constant."""
+        """Return minus the log-likelihood of the rows, without its constant."""
         return 0.5 * (z - y) ** 2 / s2
 
     def slope(self, z: np.ndarray, y: np.ndarray, s2: float) -> np.ndarray:
-        """First derivative in z."""
+        """Return the first derivative in z."""
         return (z - y) / s2
 
     def curvature(self, z: np.ndarray, s2: float) -> np.ndarray:
-        """Second derivative in z."""
+        """Return the second derivative in z."""
         return np.full(z.shape, 1.0 / s2)
 
     def third(self, z: np.ndarray) -> np.ndarray:
-        """Third derivative in z."""
+        """Return the third derivative in z."""
         return np.zeros(z.shape)
 
     def excess(self, z: np.ndarray, y: np.ndarray, s2: float) -> np.ndarray:
-        """Squared residuals in units of s2, as the estimate of s2 weighs them."""
+        """Return squared residuals in units of s2, weighted as in the estimate of s2."""
         return (z - y) ** 2 / s2
 
     def constant(self, y: np.ndarray, s2: float) -> np.ndarray:
-        """What the loss leaves out of the log-likelihood of every row."""
+        """Return the part of every row's log-likelihood that the loss omits."""
         return np.full(y.shape, -0.5 * math.log(2.0 * math.pi * s2))
 
     def variance(self, s2: float) -> float:
-        """Of a label around its predictor."""
+        """Return the variance of a label around its predictor."""
         return s2
 
 
@@ -62,96 +62,96 @@ class Student(NamedTuple):
     quadratic: bool = False
 
     def loss(self, z: np.ndarray, y: np.ndarray, s2: float) -> np.ndarray:
-        """Minus log-likelihood of the rows, without its constant."""
+        """Return minus the log-likelihood of the rows, without its constant."""
         return 0.5 * (self.dof + 1.0) * np.log1p((z - y) ** 2 / (s2 * self.dof))
 
     def slope(self, z: np.ndarray, y: np.ndarray, s2: float) -> np.ndarray:
-        """First derivative in z."""
+        """Return the first derivative in z."""
         return (z - y) / s2 * (self.dof + 1.0) / (self.dof + (z - y) ** 2 / s2)
 
     def curvature(self, z: np.ndarray, s2: float) -> np.ndarray:
-        """Second derivative in z, expected over labels."""
+        """Return the second derivative in z, expected over labels."""
         return np.full(z.shape, (self.dof + 1.0) / (self.dof + 3.0) / s2)
 
     def third(self, z: np.ndarray) -> np.ndarray:
-        """Third derivative in z, expected over labels."""
+        """Return the third derivative in z, expected over labels."""
         return np.zeros(z.shape)
 
     def excess(self, z: np.ndarray, y: np.ndarray, s2: float) -> np.ndarray:
-        """Squared residuals in units of s2, as the estimate of s2 weighs them: outliers count little."""
+        """Return squared residuals in units of s2, weighted as in the estimate of s2: outliers have little weight."""
         e2 = (z - y) ** 2 / s2
         return e2 * (self.dof + 1.0) / (self.dof + e2)
 
     def constant(self, y: np.ndarray, s2: float) -> np.ndarray:
-        """What the loss leaves out of the log-likelihood of every row."""
+        """Return the part of every row's log-likelihood that the loss omits."""
         log = math.lgamma(0.5 * (self.dof + 1.0)) - math.lgamma(0.5 * self.dof)
         return np.full(y.shape, log - 0.5 * math.log(self.dof * math.pi * s2))
 
     def variance(self, s2: float) -> float:
-        """Of a label around its predictor."""
+        """Return the variance of a label around its predictor."""
         return s2 * self.dof / (self.dof - 2.0)
 
 
 class Logistic(NamedTuple):
-    """Classes 0 and 1."""
+    """Classes 0 and 1, with log-odds z."""
 
     name: str = "logistic"
     noisy: bool = False
     quadratic: bool = False
 
     def loss(self, z: np.ndarray, y: np.ndarray, s2: float) -> np.ndarray:
-        """Minus log-likelihood of the rows."""
+        """Return minus the log-likelihood of the rows."""
         return np.logaddexp(0.0, z) - y * z
 
     def slope(self, z: np.ndarray, y: np.ndarray, s2: float) -> np.ndarray:
-        """First derivative in z."""
+        """Return the first derivative in z."""
         return expit(z) - y
 
     def curvature(self, z: np.ndarray, s2: float) -> np.ndarray:
-        """Second derivative in z."""
+        """Return the second derivative in z."""
         return expit(z) * expit(-z)
 
     def third(self, z: np.ndarray) -> np.ndarray:
-        """Third derivative in z."""
+        """Return the third derivative in z."""
         return expit(z) * expit(-z) * (1.0 - 2.0 * expit(z))
 
     def constant(self, y: np.ndarray, s2: float) -> np.ndarray:
-        """What the loss leaves out of the log-likelihood of every row."""
+        """Return the part of every row's log-likelihood that the loss omits."""
         return np.zeros(y.shape)
 
 
 class Poisson(NamedTuple):
-    """Counts, whose logarithm of the mean is z."""
+    """Counts; z is the logarithm of the expected count."""
 
     name: str = "poisson"
     noisy: bool = False
     quadratic: bool = False
 
     def loss(self, z: np.ndarray, y: np.ndarray, s2: float) -> np.ndarray:
-        """Minus log-likelihood of the rows, without its constant."""
-        return np.exp(np.minimum(z, LARGEST)) - y * z
+        """Return minus the log-likelihood of the rows, without its constant."""
+        return np.exp(np.minimum(z, MAX_LOG_RATE)) - y * z
 
     def slope(self, z: np.ndarray, y: np.ndarray, s2: float) -> np.ndarray:
-        """First derivative in z."""
-        return np.exp(np.minimum(z, LARGEST)) - y
+        """Return the first derivative in z."""
+        return np.exp(np.minimum(z, MAX_LOG_RATE)) - y
 
     def curvature(self, z: np.ndarray, s2: float) -> np.ndarray:
-        """Second derivative in z."""
-        return np.exp(np.minimum(z, LARGEST))
+        """Return the second derivative in z."""
+        return np.exp(np.minimum(z, MAX_LOG_RATE))
 
     def third(self, z: np.ndarray) -> np.ndarray:
-        """Third derivative in z."""
-        return np.exp(np.minimum(z, LARGEST))
+        """Return the third derivative in z."""
+        return np.exp(np.minimum(z, MAX_LOG_RATE))
 
     def constant(self, y: np.ndarray, s2: float) -> np.ndarray:
-        """What the loss leaves out of the log-likelihood of every row."""
+        """Return the part of every row's log-likelihood that the loss omits."""
         whole, where = np.unique(y, return_inverse=True)
         return np.array([-math.lgamma(value + 1.0) for value in whole.tolist()])[where].reshape(y.shape)
 
 
 Family = Squared | Student | Logistic | Poisson
-#: Those of numbers, whose noise has a variance.
+#: Families of numbers, whose noise has a variance.
 NOISY = (Squared, Student)
 
-#: By the names that estimators and commands use.
+#: Families by the names that estimators and commands use.
 FAMILIES: dict[str, Family] = {family.name: family for family in (Squared(), Student(), Logistic(), Poisson())}

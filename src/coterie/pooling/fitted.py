@@ -1,4 +1,4 @@
-"""Partial pooling of many agents' rows: the population, everybody's own model, and what is predicted with them."""
+"""Partial pooling of many agents' rows: fitting the population and all agents' models, and predicting with them."""
 
 from __future__ import annotations
 
@@ -12,54 +12,54 @@ from .._threads import in_threads
 from ..core.batches import batches, jobs, padded
 from ..data.ids import grouping
 from . import designs
-from .blocks import Batch, Joint, Summary, times
+from .blocks import AgentBatch, Joint, Summary, times
 from .designs import DESIGNS, PLAIN, Design, Given, design_from
 from .families import FAMILIES, Family
 from .new_agents import LinearModels, NewAgent, best_for_new_agents
 from .population import Learner, Population, left_out_loss
 from .posterior import posterior
 from .results import AroundCommon, Fitted
-from .rows import Agents, Grouped, Models, Part, Ranked, Shard, counted, dense, hold, of_agents, ranking
+from .rows import Agents, Grouped, HeldByShards, Models, Ranked, Shard, counted, dense, hold, of_agents, ranking
 from .sample import Sample
 from .sums import Here, Sums, every, total
 from .wide import Wide, fit_wide
 
-#: Agents that the population is learned from, at most: it belongs to all of them alike.
-SAMPLE = 2000
-#: Rows times squared columns of a design that is only tried, at most.
-TRIAL = 2e7
-#: Agents that designs are compared on, at least.
-COMPARED = 100
-#: With more columns than this, the model is found in the span of the rows.
-WIDE = 150
-#: With fewer agents than this, a feature that is constant inside each of them is not bent: they are its only points.
-MANY = 60
-#: Nats by which splines, or heavy tails, must win.
-MARGIN = 5.0
-#: Numbers in the rows that are predicted at once, at most.
-AT_ONCE = 4_000_000
-#: Numbers that are sent of agents at a time, where rows are elsewhere, about.
-AT_A_TIME = 8_000_000
-#: Batches between two words about progress.
-WORD = 64
+#: Maximum number of agents from which the population is learned.
+MAX_SAMPLE_AGENTS = 2000
+#: Maximum work (rows times squared columns) of fitting a candidate design.
+TRIAL_WORK_LIMIT = 2e7
+#: Minimum number of agents on which designs are compared.
+MIN_COMPARED_AGENTS = 100
+#: Maximum number of columns of a dense model; with more, the model is computed in the span of the rows.
+MAX_DENSE_COLUMNS = 150
+#: With fewer agents, a feature that is constant inside every agent gets no curve: each agent is only one point of it.
+MIN_AGENTS_TO_BEND = 60
+#: Log evidence, in nats, by which splines or heavy tails must exceed the plain model.
+MIN_EVIDENCE_GAIN = 5.0
+#: Maximum count of numbers in the rows that are predicted at once.
+MAX_PREDICTED_NUMBERS = 4_000_000
+#: Approximate count of numbers that are sent at a time about agents whose rows are in other processes.
+MAX_SENT_NUMBERS = 8_000_000
+#: Number of batches between two reports of progress.
+BATCHES_PER_REPORT = 64
 
 
 class Kept(NamedTuple):
-    """What a file keeps of the rows of agents: enough for their posteriors.
+    """What a file keeps of the rows of agents: sums that suffice for their posteriors.
 
-    Not the rows; but Hessians and gradients of an agent with few rows tell what these were.
+    The rows themselves are not kept, but Hessians and gradients of an agent with few rows may reveal them.
     """
 
-    at: np.ndarray  # (n, q) models at which gradients and Hessians were taken
+    at: np.ndarray  # (n, q) models at which gradients and Hessians were computed
     slope: np.ndarray  # (n, q) gradients
     hessian: np.ndarray  # (n, q (q + 1) / 2) lower triangles of Hessians
-    sizes: np.ndarray  # (n,) rows of each agent
-    low: np.ndarray  # (n, p) least value of every feature
+    sizes: np.ndarray  # (n,) number of rows of each agent
+    low: np.ndarray  # (n, p) smallest value of every feature
     high: np.ndarray
 
     @classmethod
     def of(cls, batches: Iterable[Any], population: Population, D: np.ndarray, sizes: np.ndarray, *ranges: Any) -> Kept:
-        """Of the agents of some batches, by their deviations, sizes, and least and largest values."""
+        """Summarise the agents of some batches; `ranges` are the smallest and largest values of their features."""
         (n, q), lower = D.shape, np.tril_indices(D.shape[1])
         slope, hessian = np.zeros((n, q)), np.zeros((n, len(lower[0])))
         for batch in batches:
@@ -67,12 +67,12 @@ class Kept(NamedTuple):
             T = population.w + D[k]
             slope[k] = batch.gradient(T, population.family, population.s2)
             hessian[k] = batch.hessian(T, population.family, population.s2)[:, lower[0], lower[1]]
-        few = sizes[:, None] <= 2  # what would be rows themselves is left out
+        few = sizes[:, None] <= 2  # ranges of one or two rows would be the rows themselves
         low, high = (np.where(few, empty, end) for empty, end in zip((np.inf, -np.inf), ranges, strict=True))
         return cls(population.w + D, slope, hessian, sizes, low, high)
 
     def some(self, agents: np.ndarray) -> Kept:
-        """Of some agents; nothing of those that came later."""
+        """Return the summary of some agents, which is empty for agents that were added later."""
         old = agents < len(self.sizes)
         parts = []
         for part, empty in zip(self, (0.0, 0.0, 0.0, 0, np.inf, -np.inf), strict=True):
@@ -82,16 +82,16 @@ class Kept(NamedTuple):
         return Kept(*parts)
 
     def summary(self, agents: np.ndarray) -> Summary:
-        """Losses of these agents, who are all there are, under other numbers."""
+        """Return the losses of all agents as quadratics, with the given numbers of the agents."""
         return Summary(agents, self.at, self.slope, _square(self.hessian, self.at.shape[1]))
 
     def curvature(self) -> np.ndarray:
-        """The sum of all Hessians."""
+        """Return the sum of all Hessians."""
         return _square(self.hessian.sum(axis=0), self.at.shape[1])
 
 
 def _square(lower: np.ndarray, q: int) -> np.ndarray:
-    """Symmetric matrices (..., q, q) from their lower triangles."""
+    """Return symmetric matrices (..., q, q) from their lower triangles."""
     out, (i, j) = np.zeros((*lower.shape[:-1], q, q)), np.tril_indices(q)
     out[..., i, j] = lower
     out[..., j, i] = lower
@@ -100,15 +100,15 @@ def _square(lower: np.ndarray, q: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Pooled(AroundCommon, Fitted):
-    """A fitted model: what all agents share, and how each of them deviates."""
+    """A fitted model: the population that agents share, and each agent's deviation."""
 
     design: Design
     population: Population
     new_agent: NewAgent
     D: np.ndarray  # (n, q) deviations
     grouped: Grouped
-    kept: Kept | None = None  # in place of rows that a file did not hold
-    sampled: bool = True  # whether designs may have been compared on fewer agents than the population was learned from
+    kept: Kept | None = None  # replaces rows that a file did not hold
+    sampled: bool = True  # whether designs were compared on fewer agents than the population was learned from
 
     form = "pooled"
     has_intervals = True
@@ -120,7 +120,7 @@ class Pooled(AroundCommon, Fitted):
 
     @property
     def covariance(self) -> np.ndarray:
-        """Of deviations: variances (q,), or a matrix (q, q)."""
+        """Covariance of deviations: variances (q,), or a matrix (q, q)."""
         return self.population.V
 
     @property
@@ -130,43 +130,43 @@ class Pooled(AroundCommon, Fitted):
 
     @property
     def source(self) -> np.ndarray:
-        """The feature that each column is made of."""
+        """The feature from which each column is made."""
         return self.design.source
 
     @property
     def curves(self) -> list[int]:
-        """Features of which models make a curve."""
+        """The features on which predictions depend by a curve."""
         return self.design.curves
 
     @property
     def design_name(self) -> str:
-        """As estimators call it."""
+        """Name of the design in the estimators."""
         return self.design.name
 
     @property
     def new_share(self) -> float:
-        """How much of an agent never met is predicted by one model of all rows."""
+        """Share of one model of all rows in predictions for new agents."""
         return self.new_agent.share
 
     def features(self) -> np.ndarray | None:
-        """The rows in the units of their features; None if a file did not hold them."""
+        """Return the rows in the units of their features; None if the model is from a file."""
         return self.grouped.X if self.kept is None else None
 
     def at_means(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Units (q,), common model (q,), models of the agents (n, q); intercepts are where columns have their means."""
+        """Units (q,), common model (q,) and agents' models (n, q), with intercepts at the means of the columns."""
         unit = self.scale / np.append(self.design.scale, 1.0)
         center = np.append(np.zeros(self.design.size - 1), self.center)
         w = self.population.w
         return unit, w * unit + center, (w + self.D) * unit + center
 
     def names(self, features: tuple[str, ...]) -> tuple[str, ...]:
-        """Of the columns of the model, without the intercept."""
+        """Return the names of the columns of the model, without the intercept."""
         return self.design.names(features)
 
     def outside(self, X: np.ndarray, codes: np.ndarray) -> dict[int, float]:
-        """Columns in which most rows lie outside the range of their agents' own, and what share of them does.
+        """Return columns in which most rows lie outside their agents' training range, with the share of these rows.
 
-        Only what is far beyond chance is worth a word.
+        Only shares far beyond chance are returned.
         """
         known = np.flatnonzero(codes >= 0)
         if len(known) < 10:
@@ -181,7 +181,7 @@ class Pooled(AroundCommon, Fitted):
         wide = high[of] > low[of]
         beyond = ((rows < low[of]) | (rows > high[of])) & wide
         share = beyond.sum(axis=0) / np.maximum(wide.sum(axis=0), 1)
-        # Of m own rows, the share of others outside is Beta(2, m - 1), one draw for each agent.
+        # With m training rows, the share of new rows outside is Beta(2, m - 1), one draw for each agent.
         m, asked_for = sizes.astype(float), np.bincount(of, minlength=len(asked)) / len(of)
         randomness = float(asked_for @ (2.0 / (m + 1.0)))
         spread = np.sqrt(asked_for**2 @ (2.0 * np.maximum(m - 1.0, 0.0) / ((m + 1.0) ** 2 * (m + 2.0))))
@@ -190,7 +190,7 @@ class Pooled(AroundCommon, Fitted):
 
     @property
     def sizes(self) -> np.ndarray:
-        """Rows of each agent."""
+        """Number of rows of each agent."""
         sizes = self.grouped.sizes
         if self.kept is None:
             return sizes
@@ -198,7 +198,7 @@ class Pooled(AroundCommon, Fitted):
         return np.concatenate([sizes[:old] + self.kept.sizes, sizes[old:]])
 
     def ranges(self, agents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Least and largest value of every column in the rows of some agents, who must have rows to have a range."""
+        """Return smallest and largest values of every column for some agents; infinite for agents without rows."""
         low, high = self.grouped.ranges(agents)
         if self.kept is not None:
             old = self.kept.some(agents)
@@ -206,7 +206,7 @@ class Pooled(AroundCommon, Fitted):
         return low, high
 
     def batches(self, agents: np.ndarray) -> Iterator[Any]:
-        """What is known of some agents, in batches; those of whom nothing is are left out."""
+        """Generate batches of what is known of some agents; agents without rows are skipped."""
         if self.kept is None:
             yield from self.grouped.batches(self.design, agents)
             return
@@ -220,23 +220,23 @@ class Pooled(AroundCommon, Fitted):
             if not later:
                 yield old
                 continue
-            # One batch for all of them, as wide as the widest: few agents have later rows.
+            # Few agents have later rows: one batch holds all agents, padded to the largest number of later rows.
             width = max(batch.X.shape[1] for batch in later)
             X, y, weight = np.zeros((len(some), width, q)), np.zeros((len(some), width)), np.zeros((len(some), width))
             for batch in later:
                 m = batch.X.shape[1]
                 X[batch.agents, :m], y[batch.agents, :m], weight[batch.agents, :m] = batch.X, batch.y, batch.weight
-            yield Joint(old, Batch(place, X, y, weight))
+            yield Joint(old, AgentBatch(place, X, y, weight))
 
     def latent(
         self, X: Any, codes: np.ndarray, spread: bool = True, n_jobs: int | None = 1
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Means and variances of the linear predictors of rows of agents; -1 is an agent never met.
+        """Return means and variances of the linear predictors of rows; the code -1 stands for a new agent.
 
-        Many rows are taken in parts, agent by agent, by several threads.
+        Many rows are processed in parts, agent by agent, by several threads.
         """
         numbers = len(codes) * self.design.size
-        if numbers <= AT_ONCE:
+        if numbers <= MAX_PREDICTED_NUMBERS:
             return self._latent(X, codes, spread)
         order = grouping(codes + 1, self.n + 1)
         mean, variance = np.empty(len(codes)), np.empty(len(codes))
@@ -244,14 +244,14 @@ class Pooled(AroundCommon, Fitted):
         def work(rows: np.ndarray) -> None:
             mean[rows], variance[rows] = self._latent(X[rows], codes[rows], spread)
 
-        in_threads(work, np.array_split(order, -(-numbers // AT_ONCE)), n_jobs)
+        in_threads(work, np.array_split(order, -(-numbers // MAX_PREDICTED_NUMBERS)), n_jobs)
         return mean, variance
 
     def _latent(self, X: Any, codes: np.ndarray, spread: bool) -> tuple[np.ndarray, np.ndarray]:
         A, population = self.design.columns(dense(X)), self.population
         w, V = population.w, population.V
         new = codes < 0
-        new[~new] = self.sizes[codes[~new]] == 0  # of members without rows, no more is known than of new agents
+        new[~new] = self.sizes[codes[~new]] == 0  # members without rows are predicted like new agents
         mean = A @ w + np.einsum("ij,ij->i", A, self.D[np.where(new, 0, codes)])
         mean[new] = A[new] @ self.new_agent.w
         if not spread:
@@ -264,7 +264,7 @@ class Pooled(AroundCommon, Fitted):
         asked = np.bincount(of, minlength=len(agents))
         order = np.argsort(of, kind="stable")
         start = np.concatenate([[0], np.cumsum(asked)])[:-1]
-        shift = int(len(agents) - known.sum())  # agents never met come first
+        shift = int(len(agents) - known.sum())  # new agents come first
         for batch in self.batches(agents[known]):
             k = batch.agents + shift
             block = batch.block(w + self.D[agents[k]], population.family, population.s2, V)
@@ -279,9 +279,9 @@ class Pooled(AroundCommon, Fitted):
         return mean, np.maximum(variance, 0.0)
 
     def covariances(self, agents: np.ndarray) -> np.ndarray:
-        """Posterior covariances of the models of some agents, (k, q, q), in the units of the design's columns.
+        """Return posterior covariances of some agents' models, (k, q, q), in the units of the design's columns.
 
-        A_i^-1 + (I - J_i) S^-1 (I - J_i)': what is not known of the deviation, and of the common model.
+        A_i^-1 + (I - J_i) S^-1 (I - J_i)': the uncertainty of the deviation, and of the common model.
         """
         population, q = self.population, self.D.shape[1]
         V = population.V if population.V.ndim == 2 else np.diag(population.V)
@@ -295,7 +295,7 @@ class Pooled(AroundCommon, Fitted):
         return 0.5 * (out + out.transpose(0, 2, 1))
 
     def with_rows(self, X: np.ndarray, y: np.ndarray, codes: np.ndarray, n: int, weight: np.ndarray | None) -> Pooled:
-        """More rows, of agents met and of new ones: their own posteriors, nobody else's; the population stays."""
+        """Add rows of known or new agents and update only these agents' posteriors; the population is unchanged."""
         grouped = self.grouped.with_rows(dense(X), (y - self.center) / self.scale, codes, n, weight)
         D = np.vstack([self.D, np.zeros((n - self.n, self.D.shape[1]))])
         found = replace(self, grouped=grouped, D=D)
@@ -306,12 +306,12 @@ class Pooled(AroundCommon, Fitted):
         return found
 
     def keep(self) -> Kept:
-        """Enough of everybody's rows for their posteriors."""
+        """Summarise the rows of all agents."""
         everyone = np.arange(self.n)
         return Kept.of(self.batches(everyone), self.population, self.D, self.sizes, *self.ranges(everyone))
 
     def to_arrays(self) -> dict[str, Any]:
-        """For a file: everything but the rows."""
+        """Return arrays for a file: everything except the rows."""
         population, new_agent, kept = self.population, self.new_agent, self.keep()
         return {
             "design": np.array(self.design.name),
@@ -329,11 +329,11 @@ class Pooled(AroundCommon, Fitted):
 
     @classmethod
     def from_arrays(cls, fitted: Fitted, arrays: Any) -> Pooled:
-        """Back from a file."""
+        """Return a model from arrays of a file."""
         design, w, D = design_from(arrays), arrays["w"], arrays["D"]
         q = D.shape[1]
         if design.size != q or w.shape != (q,) or arrays["V"].shape not in ((q,), (q, q)):
-            raise ValueError(f"a population of {arrays['V'].shape} for {q} columns")
+            raise ValueError(f"population of shape {arrays['V'].shape} for {q} columns, expected ({q},) or ({q}, {q})")
         r, s2, log_evidence, rounds = arrays["numbers"].tolist()
         population = Population(
             fitted.family, w, arrays["V"], r, s2, arrays["cov"], log_evidence, arrays["log_sd"], int(rounds)
@@ -344,7 +344,7 @@ class Pooled(AroundCommon, Fitted):
         nothing = Grouped.nothing(len(D), kept.low.shape[1])
         new_agent = NewAgent(arrays["stranger_w"], *arrays["stranger"].tolist())
         known = {"design": design, "population": population, "new_agent": new_agent, "D": D}
-        return cls(**vars(fitted), **known, grouped=nothing, kept=kept, sampled=len(D) > COMPARED)
+        return cls(**vars(fitted), **known, grouped=nothing, kept=kept, sampled=len(D) > MIN_COMPARED_AGENTS)
 
 
 def fit(
@@ -359,16 +359,17 @@ def fit(
     progress: Callable[[int], None] | None = None,
     n_jobs: int | None = 1,
 ) -> list[Pooled] | list[Wide]:
-    """Learn the population, and everybody's model, of each target; all of them in one design.
+    """Learn the population and all agents' models for each target, all with one design.
 
-    With more than :data:`WIDE` columns, the model is linear and V diagonal, see :mod:`.wide`. ``codes`` numbers the
-    agent of every row; targets are numbers, 0 and 1 for "logistic", counts for "poisson". ``loss`` is a name of
-    :data:`.families.FAMILIES`, or "auto": squared, or student where evidence asks for it; ``design="auto"`` has splines
-    where evidence asks for them. A weight of 2 counts as two rows. ``progress`` gets the number of rounds done.
-    ``n_jobs`` threads work, which changes no result; None: one for each core where there is enough work.
+    With more than :data:`MAX_DENSE_COLUMNS` columns, the model is linear and V diagonal, see :mod:`.wide`. ``codes``
+    holds the number of the agent of every row; targets are numbers, 0 and 1 for "logistic", or counts for "poisson".
+    ``loss`` is a name in :data:`.families.FAMILIES`, or "auto", which chooses between squared and student by the
+    evidence; ``design="auto"`` chooses splines by the evidence. A weight of 2 counts as two rows. ``progress`` is
+    called with the number of rounds done. ``n_jobs`` is the number of threads, which does not change the result; None
+    uses one for each core where there is enough work.
     """
     counter = Counter(progress)
-    if X.shape[1] > WIDE:
+    if X.shape[1] > MAX_DENSE_COLUMNS:
         X, targets, codes, weight = counted(X, targets, codes, weight)
         return [fit_wide(X, y.astype(np.float64, copy=False), codes, n, loss, weight, counter) for y in targets]
     shard = Shard(dense(X), targets, codes, n, weight, n_jobs)
@@ -378,17 +379,17 @@ def fit(
 def fit_agents(
     agents: Agents, outputs: int, loss: str, design: str, deviations: str, counter: Callable[[], None]
 ) -> list[Pooled]:
-    """The same, wherever the rows of agents are; of at most :data:`WIDE` columns."""
+    """Fit as :func:`fit` does, with rows in this or other processes, and at most :data:`MAX_DENSE_COLUMNS` columns."""
     family = FAMILIES["squared" if loss == "auto" else loss]
     units = [(0.0, 1.0)] * outputs
     if family.noisy:
-        found = (designs.standards_of(Part(agents, ("labels", k))) for k in range(outputs))
+        found = (designs.standards_of(HeldByShards(agents, ("labels", k))) for k in range(outputs))
         units = [(float(center[0]), float(scale[0])) for center, scale in found]
     agents.remember("units", Shard.standardise, units)
     agents.each(Shard.standardise, units)
     ranked = rank(agents)
     tasks = [
-        _Task(agents, k, *unit, family, deviations, counter, ranked)  # samples and folds are the same for all of them
+        _Task(agents, k, *unit, family, deviations, counter, ranked)  # all targets share samples and folds
         for k, unit in enumerate(units)
     ]
     rows, active, weight = total(agents, Shard.facts)
@@ -398,9 +399,9 @@ def fit_agents(
     started: list[dict[str, Learner]] = [{} for _ in tasks]
     sampled = False
     if len(tried) > 1:
-        # Evidence is compared on the same rows, on no more of them and no more exactly than it takes.
-        each = TRIAL / (max(1.0, weight / agents.n) * max(made.size for made in tried.values()) ** 2)
-        some = ranked.sample(int(np.clip(each, COMPARED, SAMPLE)))
+        # Designs are compared on the same rows, with no more rows and no higher accuracy than necessary.
+        each = TRIAL_WORK_LIMIT / (max(1.0, weight / agents.n) * max(made.size for made in tried.values()) ** 2)
+        some = ranked.sample(int(np.clip(each, MIN_COMPARED_AGENTS, MAX_SAMPLE_AGENTS)))
         learners = {key: [task.learner(key, made, some) for task in tasks] for key, made in tried.items()}
         for tol in (1e-1, 3e-3):
             for key in tried:
@@ -410,11 +411,11 @@ def fit_agents(
                 break
         better = [key for key, gain in gains.items() if gain > 0.0]
         if better:
-            # Evidence trusts the model; rows left out one at a time do not. Curves must not be worse there.
+            # The evidence relies on the model, and left-out rows do not: curves must not be worse on left-out rows.
             for key in (PLAIN, *better):
                 held_out[key] = sum(left_out_loss(learner, learner.result()) for learner in learners[key])
             name = min(held_out, key=lambda key: held_out[key])
-        sampled = len(some) < len(ranked.sample(SAMPLE))
+        sampled = len(some) < len(ranked.sample(MAX_SAMPLE_AGENTS))
         if not sampled:
             started = [{key: learners[key][k] for key in tried} for k in range(len(tasks))]
         else:
@@ -425,12 +426,18 @@ def fit_agents(
 
 
 def designs_of(agents: Agents, ranked: Ranked, names: list[str]) -> dict[str, Design]:
-    """Designs of these names, learned; the plain one where none of them is to be had."""
+    """Learn the designs of these names; return the plain design if none of them is possible."""
 
     def some() -> Sums:
-        return hold(agents, "values", Shard.hold_values, ranked.sample(SAMPLE))  # knots do not need everybody
+        return hold(
+            agents, "values", Shard.hold_values, ranked.sample(MAX_SAMPLE_AGENTS)
+        )  # a sample suffices for knots
 
-    given = Given(Part(agents, "rows"), some, lambda: every(agents, Shard.constant) if agents.n < MANY else None)
+    given = Given(
+        HeldByShards(agents, "rows"),
+        some,
+        lambda: every(agents, Shard.constant) if agents.n < MIN_AGENTS_TO_BEND else None,
+    )
     made = {name: DESIGNS[name].learn(given) for name in names}
     agents.forget("values")
     found = {name: design for name, design in made.items() if design is not None}
@@ -439,28 +446,30 @@ def designs_of(agents: Agents, ranked: Ranked, names: list[str]) -> dict[str, De
 
 
 def rank(agents: Agents) -> Ranked:
-    """Agents in the order of their sizes and labels, see :func:`.rows.ranking`."""
+    """Order agents by their sizes and labels, see :func:`.rows.ranking`."""
     sizes, weights, sums = of_agents(agents, Shard.ranks)
 
     def lengths() -> np.ndarray:
-        return of_agents(agents, Shard.lengths, *designs.standards_of(Part(agents, "rows")))[0]
+        return of_agents(agents, Shard.lengths, *designs.standards_of(HeldByShards(agents, "rows")))[0]
 
     return Ranked(ranking(weights, sums, lengths), sizes)
 
 
 class AllHere(Here):
-    """All agents of a fit, in this process."""
+    """All agents of a fit, held by this process."""
 
     def __init__(self, shard: Shard):
         super().__init__(shard)
         self.n = shard.rows.n
 
     def forget(self, name: Any) -> None:
-        """Free the memory."""
+        """Delete what is held under this name."""
         self.held.drop(name)
 
     def models(self, name: Any, task: int, agents: np.ndarray, design: Design, population: Any, tell: Any) -> Models:
-        """Of all agents; those of the sample are there already, if the loss is squared."""
+        """Compute all agents' models; for a squared loss, the sample's deviations are known from learning the
+        population.
+        """
         grouped, D = self.held.tasks[task], np.zeros((self.n, design.size))
         D[agents] = self.held.held[name].D
         if len(agents) < self.n or not population.family.quadratic:
@@ -469,12 +478,12 @@ class AllHere(Here):
 
 
 def models_of(agents: Agents, columns: int, task: int, design: Design, population: Population, tell: Any) -> Models:
-    """Of agents whose rows are elsewhere, and stay there; some at a time, so that little is here twice."""
+    """Compute models of agents whose rows stay in other processes, for a limited number of agents at a time."""
     n, q, p = agents.n, design.size, columns
     widths = {"at": q, "slope": q, "hessian": q * (q + 1) // 2, "low": p, "high": p}
     D = np.zeros((n, q))
     kept = Kept(*(np.empty((n, widths[name])) if name in widths else np.empty(n, int) for name in Kept._fields))
-    step = max(1, AT_A_TIME // (q + sum(widths.values())))
+    step = max(1, MAX_SENT_NUMBERS // (q + sum(widths.values())))
     for first in range(0, n, step):
         some = np.arange(first, min(first + step, n))
         for place, deviations, found in agents.each(kept_of, task, design, population, some):
@@ -486,7 +495,7 @@ def models_of(agents: Agents, columns: int, task: int, design: Design, populatio
 
 
 def kept_of(shard: Shard, task: int, design: Design, population: Population, agents: np.ndarray) -> tuple[Any, ...]:
-    """Of those of some agents whose rows are here: their places among these, their deviations, and what is kept."""
+    """Return, for the given agents whose rows this shard holds, their places among these, deviations and summaries."""
     place, mine = shard.here(agents)
     grouped, D = shard.tasks[task], np.zeros((len(mine), design.size))
     everybody(shard, task, design, population, mine, D, lambda: None)
@@ -497,16 +506,16 @@ def kept_of(shard: Shard, task: int, design: Design, population: Population, age
 def everybody(
     shard: Shard, task: int, design: Design, population: Population, agents: np.ndarray, D: np.ndarray, tell: Any
 ) -> None:
-    """The deviations of some agents of a shard, each from its own rows: into D."""
+    """Compute the deviations of some agents of a shard, each from its own rows, and store them in D."""
     grouped = shard.tasks[task]
 
-    def work(make: Callable[[], Batch]) -> None:
+    def work(make: Callable[[], AgentBatch]) -> None:
         batch = make()
         D[batch.agents] = posterior(batch, population)
 
     parts = list(grouped.parts(design, agents))
-    for first in range(0, len(parts), WORD):
-        some = parts[first : first + WORD]
+    for first in range(0, len(parts), BATCHES_PER_REPORT):
+        some = parts[first : first + BATCHES_PER_REPORT]
         in_threads(work, some, jobs(shard.n_jobs, len(grouped.y) * design.size))
         for _ in some:
             tell()
@@ -526,13 +535,13 @@ class _Task:
     ranked: Ranked
 
     def learner(self, key: str, design: Design, agents: np.ndarray, family: Family | None = None) -> Learner:
-        """Of the population, from the rows of some agents, who are held under the key."""
+        """Return a learner of the population, from the rows of some agents, which shards hold under the key."""
         sums = hold(self.agents, (self.number, key), Shard.hold_sample, self.number, design, agents)
         free = varying(sums, design.size)
         return Learner(sums, len(agents), free, family or self.family, self.deviations, self.counter)
 
     def forget(self, keys: Iterable[str]) -> None:
-        """Hold these samples no longer."""
+        """Delete the samples held under these keys."""
         for key in keys:
             self.agents.forget((self.number, key))
 
@@ -545,9 +554,11 @@ class _Task:
         started: dict[str, Learner],
         tails: bool,
     ) -> Pooled:
-        """The population to the end, from where it was started; and then everybody."""
+        """Finish learning the population, continuing a started learner if there is one, then compute all agents'
+        models.
+        """
         design, straight, linear = tried[name], started.get(PLAIN), tried.get(PLAIN)
-        agents = self.ranked.sample(SAMPLE)
+        agents = self.ranked.sample(MAX_SAMPLE_AGENTS)
         learner = started.get(name) or self.learner(name, design, agents)
         population = learner.run().result()
         evidence = evidence | {design.name: population.log_evidence}
@@ -556,7 +567,7 @@ class _Task:
             heavy = self.learner("heavy tails", design, agents, FAMILIES["student"])
             found = heavy.run().result()
             evidence[f"{design.name}, heavy tails"] = found.log_evidence
-            if found.log_evidence > population.log_evidence + MARGIN:
+            if found.log_evidence > population.log_evidence + MIN_EVIDENCE_GAIN:
                 population, learner, key = found, heavy, "heavy tails"
         models = LinearModels(design.lines(), np.eye(0)) if name != PLAIN else None
         if models is not None and straight is not None and linear is not None:
@@ -569,28 +580,28 @@ class _Task:
 
 
 def margin(family: Family, n: int) -> float:
-    """Nats by which splines must win; Laplace's evidence of classes and counts is off by about a hundredth an agent."""
-    return MARGIN if family.noisy else MARGIN + 0.0125 * n
+    """Return the nats by which splines must win; for classes and counts, Laplace's error is about 0.01 an agent."""
+    return MIN_EVIDENCE_GAIN if family.noisy else MIN_EVIDENCE_GAIN + 0.0125 * n
 
 
 class Counter:
-    """Counts rounds over several fits."""
+    """Counter of rounds over several fits."""
 
     def __init__(self, progress: Callable[[int], None] | None):
         self.done, self.progress = 0, progress
 
     def __call__(self) -> None:
-        """One more."""
+        """Count one more round."""
         self.done += 1
         if self.progress is not None:
             self.progress(self.done)
 
 
 def varying(sums: Sums, q: int) -> np.ndarray:
-    """Columns that vary inside agents, and the intercept: only these can have personal coefficients.
+    """Return the columns that vary inside agents, and the intercept: only these can have personal coefficients.
 
-    A column that is constant inside every agent would share the intercept's variance for ever: its own does not go to
-    zero by itself.
+    The variance of a column that is constant inside every agent cannot be separated from the intercept's variance, and
+    would not go to zero by itself.
     """
     inside, square = total(sums, Sample.variation, q)
     return np.append(inside[:-1] > 1e-8 * square[:-1], True)

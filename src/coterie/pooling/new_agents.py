@@ -1,12 +1,12 @@
-"""Agents never met: from the common model, or from one model of all rows, whichever predicts held-out agents better.
+"""Predictor for new agents: the common model, one model of all rows, or a mixture, chosen on held-out agents.
 
-The common model w weighs what happens *inside* agents. Where agents with larger features also have larger intercepts,
-one regression over all rows predicts a new agent better, although it fits nobody: the model's assumption that
-deviations have nothing to do with features does not hold. So agents are left out in folds, both predict their rows,
-and new agents get the mixture that did best; the common model, unless another is better beyond chance.
+The common model w is determined mostly by differences *inside* agents. Where agents with larger features also have
+larger intercepts, one regression over all rows predicts a new agent better, although it fits no agent: the assumption
+that deviations are independent of features does not hold. Agents are therefore held out in folds, both models predict
+their rows, and new agents get the best mixture; the common model is kept unless the gain is larger than chance.
 
-Leaving out a fold needs no fit: one Newton step without its gradients and Hessians is exact for squared errors, and
-close otherwise.
+Leaving out a fold needs no fit: one Newton step without the fold's gradients and Hessians is exact for squared errors,
+and close otherwise.
 """
 
 from __future__ import annotations
@@ -17,33 +17,33 @@ import numpy as np
 
 from .._laplace import expit, moderated
 from .blocks import times
-from .families import LARGEST, NOISY, Family
-from .population import FLAT, Learner, Population
+from .families import MAX_LOG_RATE, NOISY, Family
+from .population import INTERCEPT_PRECISION, Learner, Population
 from .sample import Sample
 from .sums import Sums, total
 
-#: Shares of the one model that are tried.
+#: Candidate shares of the one model in the mixture.
 SHARES = (0.25, 0.5, 0.75, 1.0)
 
 
 class LinearModels(NamedTuple):
-    """Linear models, where columns are splines."""
+    """Linear models for comparison, if columns are splines."""
 
-    basis: np.ndarray  # (q, p + 1): as models of the columns, see Design.lines
+    basis: np.ndarray  # (q, p + 1): linear models as models of the columns, see Design.lines
     units: np.ndarray  # (p + 1, p + 1): models of the linear design in the units of the features
-    learned: tuple[Learner, Population] | None = None  # the population in the linear design, if there was one
+    learned: tuple[Learner, Population] | None = None  # the population in the linear design, if it was learned
 
 
 class NewAgent(NamedTuple):
-    """How an agent never met is predicted."""
+    """Predictor for agents that were not in the training rows."""
 
     w: np.ndarray  # (q,)
-    share: float  # of the one model of all rows; 0: the common model alone
-    inflation: float  # of the variance of a label as the model has it, where the common model is alone
-    residual: float  # variance of a label as held-out agents had it, where it is not; both of numbers
+    share: float  # of the one model of all rows; 0 for the common model alone
+    inflation: float  # factor of the model's variance of a label, if the share is 0
+    residual: float  # variance of held-out agents' labels, if the share is not 0; both for numbers only
 
     def variance(self, A: np.ndarray, population: Population) -> np.ndarray:
-        """Of the linear predictors of rows: what deviations and the common model leave open."""
+        """Return variances of the linear predictors of rows, due to deviations and the common model."""
         spread = np.einsum("ij,ij->i", times(population.V, A) + A @ population.cov, A)
         if not isinstance(population.family, NOISY):
             return (1.0 - self.share) * spread
@@ -53,12 +53,12 @@ class NewAgent(NamedTuple):
 
 
 def predictive_loss(family: Family, z: np.ndarray, variance: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Squared errors, or minus log-likelihoods of predictions that are moderated by their variance."""
+    """Return squared errors, or minus log-likelihoods of predictions moderated by their variance."""
     if family.name == "logistic":
         p = np.clip(expit(moderated(z, variance)), 1e-9, 1.0 - 1e-9)
         return -(y * np.log(p) + (1.0 - y) * np.log1p(-p))
     if family.name == "poisson":
-        z = np.minimum(z + 0.5 * np.minimum(variance, 2.0), LARGEST)
+        z = np.minimum(z + 0.5 * np.minimum(variance, 2.0), MAX_LOG_RATE)
         return np.exp(z) - y * z
     return (z - y) ** 2
 
@@ -66,9 +66,10 @@ def predictive_loss(family: Family, z: np.ndarray, variance: np.ndarray, y: np.n
 def best_for_new_agents(
     learner: Learner, population: Population, folds: np.ndarray, linear: LinearModels | None = None
 ) -> NewAgent:
-    """How new agents are predicted best, from the rows of the agents that the population was learned from.
+    """Choose the predictor for new agents, on the agents from which the population was learned.
 
-    ``folds`` (n,) says in which fold an agent is held out. Where columns are splines, linear models are tried, too.
+    ``folds`` (n,) holds the fold in which each agent is held out. If columns are splines, linear models are candidates,
+    too.
     """
     sums, family, w, s2 = learner.sums, population.family, population.w, population.s2
     count = int(folds.max(initial=-1)) + 1
@@ -91,11 +92,11 @@ def best_for_new_agents(
     shares, models = [share for share, _, _ in candidates], np.stack([models for _, _, models in candidates])
     parts = zip(*sums.each(_losses, population, folds, shares, models), strict=True)
     loss, size, spread = (np.concatenate(each, axis=-1) for each in parts)  # (candidates, agents); (agents,)
-    # Of numbers, errors of agents are compared by their logarithms: one agent that is far off must not decide alone.
+    # For numbers, agents' errors are compared by logarithms: a single agent with large errors must not decide.
     compared = np.log(loss / size + 1e-3 * loss[0].sum() / size.sum() + 1e-300) if family.noisy else loss
     best = int(np.argmin(compared.sum(axis=1)))
     gain = compared[0] - compared[best]
-    if gain.sum() <= np.sqrt(np.sum((gain - gain.mean()) ** 2)):  # not even by one standard error
+    if gain.sum() <= np.sqrt(np.sum((gain - gain.mean()) ** 2)):  # the gain is below one standard error
         best = 0
     share, model, _ = candidates[best]
     if not isinstance(family, NOISY):
@@ -107,8 +108,10 @@ def best_for_new_agents(
 def _losses(
     sample: Sample, population: Population, folds: np.ndarray, shares: list[float], models: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of agents with rows: losses by the models (candidates, folds, q) without their folds, (candidates, agents); how
-    many rows these are, and the sum of their labels' variances as the population has them.
+    """Return losses, numbers of rows and predicted variances, for agents with rows.
+
+    Losses (candidates, agents) are those of the models (candidates, folds, q) that were trained without the agent's
+    fold; variances are sums over an agent's labels.
     """
     family, fold = population.family, folds[sample.place]
     noise = family.variance(population.s2) if isinstance(family, NOISY) else 0.0
@@ -126,15 +129,15 @@ def _losses(
 
 
 def held_out(sums: Sums, population: Population, folds: np.ndarray, count: int) -> np.ndarray:
-    """The common model without each fold, (count, q)."""
+    """Return the common model without each fold, (count, q)."""
     w, q = population.w, len(population.w)
     C, G = total(sums, _by_fold, population, folds, count)
-    S = np.diag(np.append(np.full(q - 1, population.r), FLAT)) + C.sum(axis=0)
+    S = np.diag(np.append(np.full(q - 1, population.r), INTERCEPT_PRECISION)) + C.sum(axis=0)
     return np.stack([w + np.linalg.solve(S - C[f], G[f]) for f in range(count)])
 
 
 def _by_fold(sample: Sample, population: Population, folds: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Sums of C_i and of gradients over the agents of each fold."""
+    """Return the sums of C_i and of gradients over the agents of each fold."""
     family, w, V, s2, q = population.family, population.w, population.V, population.s2, len(population.w)
     C, G = np.zeros((count, q, q)), np.zeros((count, q))
     for batch in sample.batches:
@@ -149,19 +152,19 @@ def _by_fold(sample: Sample, population: Population, folds: np.ndarray, count: i
 def one_model(
     sums: Sums, folds: np.ndarray, count: int, population: Population, basis: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """One model of all rows by Newton's method, (q,), and the same without each fold, (count, q).
+    """Fit one model to all rows by Newton's method; return it, (q,), and the model without each fold, (count, q).
 
-    With a basis (q, k), among its combinations; the last of them is the intercept.
+    With a basis (q, k), the model is a combination of its columns, the last of which is the intercept.
     """
     family, q, s2 = population.family, len(population.w), population.s2
     B = np.eye(q) if basis is None else basis
     k = B.shape[1]
     squares, rows = total(sums, _squares, basis, k)
     size = np.sqrt(squares / rows)
-    unit = np.where(size > 0.0, 1.0 / np.maximum(size, 1e-300), 1.0)  # so that one ridge suits all
+    unit = np.where(size > 0.0, 1.0 / np.maximum(size, 1e-300), 1.0)  # so that one ridge suits all columns
     unit[-1] = 1.0
     B = B * unit
-    R = np.append(np.full(k - 1, population.r), FLAT)
+    R = np.append(np.full(k - 1, population.r), INTERCEPT_PRECISION)
     t = np.linalg.lstsq(B, population.w, rcond=None)[0]
 
     def at(t: np.ndarray, s2: float) -> tuple[float, np.ndarray, np.ndarray, float]:
@@ -179,7 +182,7 @@ def one_model(
             length *= 0.5
             there = at(t + length * step, s2)
         t = t + length * step
-        if family.noisy and attempt == 0:  # what it leaves open is all noise to it, so its ridge is stronger
+        if family.noisy and attempt == 0:  # all its residuals are noise, so that its ridge is stronger
             s2 = max(float(there[3] / rows), population.s2)
             there = at(t, s2)
         here, H, g, _ = there
@@ -189,7 +192,7 @@ def one_model(
 
 
 def _squares(sample: Sample, basis: np.ndarray | None, k: int) -> tuple[np.ndarray, float]:
-    """Of combined columns, (k,), over all rows; and how many these are."""
+    """Return the sums of squares of combined columns, (k,), over all rows, and the number of rows."""
     squares, rows = np.zeros(k), 0.0
     for batch, X in zip(sample.batches, sample.combined(basis, np.ones(k)), strict=True):
         squares += np.einsum("kmq,km->q", X**2, batch.weight)
@@ -207,7 +210,7 @@ def _one_model_at(
     folds: np.ndarray,
     count: int,
 ) -> tuple[float, np.ndarray, np.ndarray, float]:
-    """Of one model t of all rows: their losses, Hessian and gradient of each fold, and their squared residuals."""
+    """Return the loss, each fold's Hessian and gradient, and the squared residuals of one model t of all rows."""
     k = len(t)
     H, g, loss, residual = np.zeros((count, k, k)), np.zeros((count, k)), 0.0, 0.0
     for batch, X in zip(sample.batches, sample.combined(basis, unit), strict=True):

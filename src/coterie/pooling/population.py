@@ -1,13 +1,14 @@
-"""The population: a common model w, the covariance V of personal deviations, and how strongly each is believed.
+"""The population: a common model w, the covariance V of personal deviations, and the noise.
 
-    theta_i = w + d_i,  d_i ~ N(0, V),  w ~ N(0, 1/r) on slopes, flat on the intercept,  y | theta_i as the family says
+    theta_i = w + d_i,  d_i ~ N(0, V),  w ~ N(0, 1/r) on slopes, flat on the intercept,  y | theta_i by the family
 
-See docs/math.md, section 6. The mode of (w, d_1, ..., d_n) is found by Newton's method over blocks (:mod:`.blocks`),
-with w by its Schur complement; the strengths V, r and the noise s2 by fixed points of the Laplace evidence, one Newton
-step and one step of the strengths in turn. Nothing is of size n q x n q, and nothing is compiled.
+See docs/math.md, section 6. The mode of (w, d_1, ..., d_n) is computed by Newton's method over blocks
+(:mod:`.blocks`), with w from its Schur complement; the variances V, 1/r and the noise s2 are fixed points of the
+Laplace evidence. One Newton step and one step of the variances alternate. No array is of size n q x n q, and nothing is
+compiled.
 
-V is full, shrunk (inverse Wishart, nu = q / 2) to a diagonal whose logarithms are themselves pooled,
-log v_k ~ N(mu, tau2), with mu and tau2 learned, too: nothing collapses where rows say little.
+V is full, shrunk (inverse Wishart, nu = q / 2) to a diagonal whose logarithms are pooled, log v_k ~ N(mu, tau2), with
+mu and tau2 learned, too, so that no variance collapses where rows are uninformative.
 """
 
 from __future__ import annotations
@@ -22,65 +23,67 @@ from .families import NOISY, Family
 from .sample import Sample, Seen, There
 from .sums import LostError, Sums, total
 
-#: Variance, in standard units, below which a coordinate is taken not to differ between agents.
-SMALLEST = 2e-9
-#: Precision of the common intercept: flat.
-FLAT = 1e-6
-#: Over-relaxation of the fixed points: 1.5 is safe and 2 is not.
-RELAX = 1.5
-#: A diagonal V is good enough to shrink a full one to it when a round gains less than this, in nats.
-START_FULL = 0.1
+#: Variance, in standard units, below which a coefficient is considered equal for all agents.
+MIN_VARIANCE = 2e-9
+#: Prior precision of the common intercept, which is nearly flat.
+INTERCEPT_PRECISION = 1e-6
+#: Over-relaxation of the fixed points: 1.5 converges, and 2 does not.
+OVER_RELAXATION = 1.5
+#: Gain of a round, in nats, below which a diagonal V is accurate enough to shrink a full V towards.
+FULL_START_GAIN = 0.1
 
 
 class Population(NamedTuple):
-    """What all agents have in common, in the units of the design's columns."""
+    """The parameters that all agents share, in the units of the design's columns."""
 
     family: Family
     w: np.ndarray  # (q,) the common model; the intercept is last
     V: np.ndarray  # (q,) variances of deviations, or their (q, q) covariance
     r: float  # prior precision of the common slopes
-    s2: float  # variance of the noise, 1 where there is none
+    s2: float  # variance of the noise; 1 for families without noise
     cov: np.ndarray  # (q, q) posterior covariance of w: the inverse of the Schur complement
     log_evidence: float
-    log_sd: np.ndarray  # (q,) how uncertain log(v_k) is: one standard deviation
+    log_sd: np.ndarray  # (q,) standard deviation of the estimate of log(v_k)
     rounds: int
 
     @property
     def variances(self) -> np.ndarray:
-        """Of the deviations, one for each column."""
+        """Variances of the deviations, one for each column."""
         return self.V if self.V.ndim == 1 else np.diag(self.V)
 
 
 class Mode(NamedTuple):
-    """Where Newton's method stands, and the curvature there (before the last step)."""
+    """The current iterate of Newton's method, and the curvature before the last step."""
 
     w: np.ndarray
-    moved: float  # by how much the last step lowered the objective
+    moved: float  # reduction of the objective by the last step
     C: np.ndarray  # (q, q) sum of C_i
     CSC: np.ndarray  # (q, q) sum of C_i S^-1 C_i
     cov: np.ndarray  # (q, q) S^-1
     log_evidence: float  # without the constant of the family
-    there: There  # sums where it stands
+    there: There  # sums at the current iterate
 
 
 def newton(
     sums: Sums, w: np.ndarray, V: np.ndarray, r: float, s2: float, family: Family, evidence: bool = False
 ) -> Mode:
-    """One safeguarded Newton step on w, and on the deviations of a sample (:class:`.sample.Sample`), which it keeps.
+    """Take one safeguarded Newton step on w, and on the deviations of a sample (:class:`.sample.Sample`), which keeps
+    them.
 
-    With the Laplace evidence before it, if asked for. It asks twice: for the sums of the blocks, and for those after a
-    full step; more often where that goes too far.
+    If `evidence` is true, the Laplace evidence before the step is computed. Two passes over the sample are made: for
+    the sums of the blocks, and for the sums after a full step; further passes halve a step that increases the
+    objective.
     """
     while True:
         try:
             return _newton(sums, w, V, r, s2, family, evidence)
-        except LostError:  # the deviations of some agents were found anew
+        except LostError:  # a process was lost: its agents' deviations were computed again
             continue
 
 
 def _newton(sums: Sums, w: np.ndarray, V: np.ndarray, r: float, s2: float, family: Family, evidence: bool) -> Mode:
     q = len(w)
-    R = np.append(np.full(q - 1, r), FLAT)
+    R = np.append(np.full(q - 1, r), INTERCEPT_PRECISION)
     seen: Seen = total(sums, Sample.look, family, w, V, s2, evidence)
     C = 0.5 * (seen.C + seen.C.T)
     S = np.diag(R) + C
@@ -107,11 +110,11 @@ def _newton(sums: Sums, w: np.ndarray, V: np.ndarray, r: float, s2: float, famil
 
 
 class Learner:
-    """Learns a population of ``n`` agents by rounds; where it stopped, it can go on.
+    """Learns the population of ``n`` agents in rounds; a stopped learner can be continued.
 
-    What it knows of their rows are sums of samples (:class:`.sample.Sample`). Rows are in standard units, with a column
-    of ones last. ``free`` (q,) are columns that vary inside agents, and the intercept: only these can have personal
-    coefficients. V is "full", "diagonal", or "scalar": one variance for all slopes.
+    The learner knows only sums over a sample's rows (:class:`.sample.Sample`). Rows are in standard units, with a
+    column of ones last. ``free`` (q,) marks the columns that vary inside agents, and the intercept: only these can have
+    personal coefficients. V is "full", "diagonal", or "scalar" (one variance for all slopes).
     """
 
     def __init__(
@@ -135,19 +138,19 @@ class Learner:
         self.psi, self.rounds = self.V, 0
 
     def run(self, tol: float = 3e-3, rounds: int = 150) -> Learner:
-        """Rounds until one gains less than `tol` nats of evidence (more, in proportion, for more than 50 agents)."""
+        """Run rounds until one gains less than `tol` nats of evidence (in proportion more for more than 50 agents)."""
         many, since = max(1.0, self.n / 50.0), self.rounds
         while self.rounds < since + rounds:
             change, k = self.round() / many, self.rounds - since
             if self.to_be_full and self.V.ndim == 1:
-                if (change < START_FULL and k > 4) or k > 31:
+                if (change < FULL_START_GAIN and k > 4) or k > 31:
                     self.psi, self.V, since = self.V, np.diag(self.V), self.rounds
             elif change < tol and k > 4:
                 break
         return self
 
     def round(self) -> float:
-        """One Newton step (more, before the first) and one step of the strengths; about how many nats were gained."""
+        """Take one Newton step (several in the first round) and one step of the variances; return the gain in nats."""
         if self.progress is not None:
             self.progress()
         family, r, slopes = self.family, self.r, slice(0, len(self.w) - 1)
@@ -176,16 +179,16 @@ class Learner:
         return change
 
     def step(self, evidence: bool = False) -> Mode:
-        """One Newton step."""
+        """Take one Newton step."""
         mode = newton(self.sums, self.w, self.V, self.r, self.s2, self.family, evidence)
         self.w = mode.w
-        # After a step, squared losses have the deviations that are most likely; others soon do.
+        # A worker that takes over agents restarts from their most likely deviations: exact for squared losses.
         here = Population(self.family, self.w, self.V, self.r, self.s2, mode.cov, np.nan, np.empty(0), self.rounds)
         self.sums.remember("deviations", Sample.restart, here)
         return mode
 
     def result(self) -> Population:
-        """The population as far as it is learned; the mode is converged first."""
+        """Return the learned population, after converging the mode."""
         for _ in range(20):
             mode = self.step(evidence=True)
             if mode.moved < 1e-6:
@@ -202,13 +205,13 @@ class Learner:
 
 
 def left_out_loss(learner: Learner, population: Population) -> float:
-    """Mean loss of rows left out one at a time."""
+    """Return the mean loss of rows left out one at a time."""
     loss, weights = total(learner.sums, Sample.left_out, population)
     return float(loss / max(weights, 1e-300))
 
 
 class PooledLogs:
-    """Steps of a diagonal V whose logarithms are pooled over slopes, log v_k ~ N(mu, tau2); the intercept is apart."""
+    """Steps of a diagonal V with logarithms pooled over slopes, log v_k ~ N(mu, tau2); the intercept is separate."""
 
     def __init__(self, free: np.ndarray, n: int, scalar: bool):
         self.slopes, self.n, self.scalar = np.flatnonzero(free), n, scalar
@@ -216,10 +219,10 @@ class PooledLogs:
         self.pooled = not scalar and len(self.slopes) > 2
 
     def step(self, V: np.ndarray, G: np.ndarray, squares: np.ndarray, cross: np.ndarray) -> tuple[np.ndarray, float]:
-        """V after one step, and about how many nats it gained.
+        """Return V after one step, and the approximate gain in nats.
 
         MacKay's fixed point is v_k = squares_k / gamma_k, squares_k = sum_i d_ik^2, gamma_k = n - sum_i Var_ik / v_k =
-        v_k G_k; classes and counts take 2 v_k cross_k, cross_k = sum_i b_ik d_ik, from the numerator.
+        v_k G_k; for classes and counts, 2 v_k cross_k, cross_k = sum_i b_ik d_ik, is subtracted from the numerator.
         """
         n, personal = self.n, np.append(self.slopes, self.intercept)
         gamma, a = np.ones(len(V)), np.zeros(len(V))
@@ -239,30 +242,30 @@ class PooledLogs:
                 new[:-1] += _towards(each, known)
         change = 0.25 * float(np.sum(gamma[personal] * (new - logs) ** 2))
         out = V.copy()
-        out[personal] = np.maximum(np.exp(new), SMALLEST)
+        out[personal] = np.maximum(np.exp(new), MIN_VARIANCE)
         return out, change
 
     def _together(self, logs: np.ndarray, a: np.ndarray, gamma: np.ndarray) -> np.ndarray:
-        """First the scale that is common to all, then each; then mu and tau2."""
+        """Update the common scale of all variances, then each variance, then mu and tau2."""
         common = float(_towards(a.sum(), gamma.sum()))
         logs, self.mu, a = logs + common, self.mu + common, a * np.exp(-common)
         curvature = 0.5 * gamma + 1.0 / self.tau2
         logs = logs + np.clip((0.5 * (a - gamma) - (logs - self.mu) / self.tau2) / curvature, -2.0, 2.0)
-        logs = np.maximum(logs, np.log(SMALLEST))
+        logs = np.maximum(logs, np.log(MIN_VARIANCE))
         self.mu = float(logs.mean())
         spread = np.mean((logs - self.mu) ** 2 + 1.0 / (gamma**2 / (2.0 * self.n) + 1.0 / self.tau2))
         self.tau2 = float(np.clip(spread**2 / self.tau2, 1e-3, 25.0))
         return logs
 
     def log_prior(self, v: np.ndarray, information: np.ndarray) -> float:
-        """Laplace's integral over log v_k."""
+        """Return Laplace's integral over log v_k."""
         if not self.pooled:
             return 0.0
         off = (np.log(v[self.slopes]) - self.mu) ** 2 / self.tau2
         return -0.5 * float(np.sum(np.log1p(self.tau2 * information[self.slopes]) + off))
 
     def precision(self) -> np.ndarray:
-        """Of log v_k, a priori."""
+        """Return the prior precision of log v_k."""
         out = np.zeros(self.intercept + 1)
         if self.pooled:
             out[self.slopes] = 1.0 / self.tau2
@@ -270,17 +273,17 @@ class PooledLogs:
 
 
 def _towards(a: np.ndarray, gamma: np.ndarray) -> np.ndarray:
-    """The over-relaxed step of the logarithm of a variance."""
-    return RELAX * np.clip(np.log(np.maximum(a, 1e-12) / gamma), -2.0, 2.0)
+    """Return the over-relaxed step of the logarithm of a variance."""
+    return OVER_RELAXATION * np.clip(np.log(np.maximum(a, 1e-12) / gamma), -2.0, 2.0)
 
 
 def full_step(
     V: np.ndarray, G: np.ndarray, squares: np.ndarray, cross: np.ndarray, psi: np.ndarray, personal: np.ndarray, n: int
 ) -> tuple[np.ndarray, float]:
-    """One step of a full V, shrunk to the diagonal psi, and about how many nats it gained.
+    """Take one step of a full V, shrunk to the diagonal psi; return V and the approximate gain in nats.
 
     Minorising the evidence in V gives V (G + nu V^-1) V = D'D + nu psi, solved by a matrix geometric mean. D'D and B'D
-    are `squares` and `cross`, of personal coordinates.
+    are `squares` and `cross`, for the personal coordinates.
     """
     f = np.ix_(personal, personal)
     V, nu = V[f], 0.5 * len(personal)
@@ -290,7 +293,7 @@ def full_step(
     L = np.linalg.cholesky(V + 1e-12 * np.diag(np.diag(V)))
     inverse = np.linalg.inv(L)
     e, U = np.linalg.eigh(inverse @ target @ inverse.T)
-    # The square of the mean's step is the fixed point's; bounded, so that it cannot overshoot by much.
+    # The square of the geometric mean's step is the fixed point's step; bounds prevent overshooting.
     e, L = np.clip(e, 0.2, 5.0), L @ U
     new = (L * e**2) @ L.T
     out = np.zeros_like(G)
@@ -299,7 +302,7 @@ def full_step(
 
 
 def geometric_mean(A: np.ndarray, B: np.ndarray) -> np.ndarray:
-    """The geometric mean of two positive matrices: what minimises tr(A^-1 V) + tr(V^-1 B)."""
+    """Return the geometric mean of two positive matrices, which minimises tr(A^-1 V) + tr(V^-1 B) over V."""
     L = np.linalg.cholesky(A)
     inverse = np.linalg.inv(L)
     e, U = np.linalg.eigh(inverse @ B @ inverse.T)

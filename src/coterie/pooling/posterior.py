@@ -1,4 +1,4 @@
-"""The deviations of agents given a population: each from its own rows."""
+"""The deviations of agents given a population, each from the agent's own rows."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .blocks import Batch, one_plus, root, times
+from .blocks import AgentBatch, one_plus, root, times
 from .families import FAMILIES, Student
 
 if TYPE_CHECKING:
     from .population import Population
 
-#: Newton steps of one agent's posterior, at most, and when they end.
-STEPS, TOLERANCE = 50, 1e-9
+#: Maximum number of Newton steps of one agent's posterior, and the tolerance that ends them.
+MAX_NEWTON_STEPS, NEWTON_TOLERANCE = 50, 1e-9
 
 
 def solve(V: np.ndarray, D: np.ndarray) -> np.ndarray:
-    """V^-1 d for every row d of D, and zero in coordinates of variance zero."""
+    """Return V^-1 d for every row d of D, and zero in coordinates of variance zero."""
     free = (V if V.ndim == 1 else np.diag(V)) > 0.0
     out = np.zeros_like(D)
     if V.ndim == 1:
@@ -29,17 +29,17 @@ def solve(V: np.ndarray, D: np.ndarray) -> np.ndarray:
 
 
 def posterior(batch: Any, population: Population) -> np.ndarray:
-    """Deviations of the agents of a batch given the population, by Newton's method."""
+    """Return the deviations of the agents of a batch given the population, by Newton's method."""
     family, w, V, s2 = population.family, population.w, population.V, population.s2
     D = np.zeros((len(batch.agents), len(w)))
-    if isinstance(family, Student):  # it may have several modes: the one that squared errors lead to
+    if isinstance(family, Student):  # among several modes, the one reached from the squared loss's mode
         D = posterior(batch, population._replace(family=FAMILIES["squared"]))
-    if isinstance(batch, Batch) and batch.X.shape[1] < batch.X.shape[2]:
+    if isinstance(batch, AgentBatch) and batch.X.shape[1] < batch.X.shape[2]:
         return _posterior_in_rows(batch, population, D)
     if family.quadratic:
         return _of_squares(batch.hessian(w + D, family, s2), batch.gradient(w + D, family, s2), V)
     a, done = solve(V, D), np.zeros(len(D), bool)
-    for _ in range(STEPS):
+    for _ in range(MAX_NEWTON_STEPS):
         gradient = batch.gradient(w + D, family, s2)
         block = batch.block(w + D, family, s2, V)
         da = block.apply(times(V, gradient) + D) - gradient - a
@@ -51,17 +51,17 @@ def posterior(batch: Any, population: Population) -> np.ndarray:
 
         t = _steps(value, done)
         a, D = a + t * da, D + t * dD
-        done |= np.abs(t * dD).max(axis=1) < TOLERANCE
+        done |= np.abs(t * dD).max(axis=1) < NEWTON_TOLERANCE
         if done.all():
             break
     return D
 
 
 def _of_squares(H: np.ndarray, gradient: np.ndarray, V: np.ndarray) -> np.ndarray:
-    """The minimisers of ``gradient . d + d' H d / 2 + d' V^-1 d / 2``.
+    """Return the minimisers of ``gradient . d + d' H d / 2 + d' V^-1 d / 2``.
 
-    They are L z, with V = L L' and (I + L' H L) z = -L' gradient. Not by C_i = H - H A^-1 H: where rows say much more
-    than V does, the difference has lost its digits.
+    The minimisers are L z, with V = L L' and (I + L' H L) z = -L' gradient. The formula C_i = H - H A^-1 H would lose
+    all digits where rows are much more informative than V.
     """
     L, q = root(V), H.shape[1]
     inner = H * L * L[:, None] if L.ndim == 1 else np.matmul(L.T, H @ L)
@@ -70,17 +70,17 @@ def _of_squares(H: np.ndarray, gradient: np.ndarray, V: np.ndarray) -> np.ndarra
     return z * L if L.ndim == 1 else z @ L.T
 
 
-def _posterior_in_rows(batch: Batch, population: Population, D: np.ndarray) -> np.ndarray:
-    """The same in the span of the rows, d = V X' alpha: a step costs m^3, whatever the number of columns."""
+def _posterior_in_rows(batch: AgentBatch, population: Population, D: np.ndarray) -> np.ndarray:
+    """Return the deviations in the span of the rows, d = V X' alpha: a step costs m^3, for any number of columns."""
     family, s2 = population.family, population.s2
     VX = times(population.V, batch.X)
     gram = np.matmul(VX, batch.X.transpose(0, 2, 1))
     base = batch.X @ population.w
     z = base + batch.latent(D)
     alpha, done = np.zeros_like(base), np.zeros(len(base), bool)
-    if isinstance(family, Student):  # where squared errors led to
+    if isinstance(family, Student):  # start at the mode of the squared loss
         alpha = batch.weight * (batch.y - z) / s2
-    for _ in range(STEPS):
+    for _ in range(MAX_NEWTON_STEPS):
         u = np.sqrt(batch.weight * family.curvature(z, s2))
         b = u * u * (z - base) - batch.weight * family.slope(z, batch.y, s2)
         right = u * np.matmul(gram, b[..., None])[..., 0]
@@ -95,16 +95,16 @@ def _posterior_in_rows(batch: Batch, population: Population, D: np.ndarray) -> n
 
         t = 1.0 if family.quadratic else _steps(value, done)
         z, alpha = z + t * dz, alpha + t * step
-        done |= np.abs(t * dz).max(axis=1) < TOLERANCE
+        done |= np.abs(t * dz).max(axis=1) < NEWTON_TOLERANCE
         if family.quadratic or done.all():
             break
     return np.matmul(alpha[:, None, :], VX)[:, 0]
 
 
 def _steps(value: Callable[[Any], np.ndarray], done: np.ndarray) -> np.ndarray:
-    """For each agent, 1 halved until its objective does not rise; 0 for those that are done.
+    """Return a step length for each agent: 1, halved until the objective does not rise; 0 for agents that are done.
 
-    So these stay where they are, and no model depends on who else is in the batch.
+    Agents that are done do not move, so that no model depends on the other agents of the batch.
     """
     here, t = value(0.0), np.where(done, 0.0, 1.0)[:, None]
     for _ in range(12):

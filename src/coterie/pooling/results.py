@@ -1,4 +1,4 @@
-"""What fitted models of all kinds have in common."""
+"""Common parts of fitted models of all kinds."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from .families import FAMILIES, LARGEST, NOISY, Family, Student
+from .families import FAMILIES, MAX_LOG_RATE, NOISY, Family, Student
 
 
 @dataclass(frozen=True)
 class Fitted:
-    """Latent values are in units in which labels have mean ``center`` and standard deviation ``scale``."""
+    """Units and evidence of a fit; latent values have units in which labels have mean ``center`` and sd ``scale``."""
 
     family: Family
     center: float
     scale: float
-    evidence: dict[str, float]  # of everything that was tried, on the rows it was tried on
-    held_out: dict[str, float]  # mean loss of rows left out one at a time, where designs were compared by it, too
+    evidence: dict[str, float]  # of every candidate, on the rows on which it was fitted
+    held_out: dict[str, float]  # mean loss of rows left out one at a time, if designs were compared by this loss
 
     def to_dict(self) -> dict[str, Any]:
-        """For a file: what json can hold."""
+        """Return values that JSON can hold, for a file."""
         return {
             "family": self.family.name,
             "center": self.center,
@@ -33,20 +33,20 @@ class Fitted:
 
     @classmethod
     def from_dict(cls, packed: dict[str, Any]) -> Fitted:
-        """Back from a file."""
+        """Return the values of a file."""
         return Fitted(
             FAMILIES[packed["family"]], *(packed[name] for name in ("center", "scale", "evidence", "held_out"))
         )
 
     def interval(self, mean: np.ndarray, variance: np.ndarray, s2: float, coverage: float) -> np.ndarray:
-        """Ends of central intervals of new labels, (rows, 2), from the moments of their predictors."""
+        """Return central intervals of new labels, (rows, 2), from the moments of their predictors."""
         from scipy import stats
 
         tails = (0.5 - 0.5 * coverage, 0.5 + 0.5 * coverage)
         if self.family.name == "poisson":
             # A gamma rate with the moments of exp(z) makes counts negative binomial.
             v = np.expm1(np.clip(variance, 1e-9, 2.0))
-            rate = np.exp(np.minimum(mean + 0.5 * np.minimum(variance, 2.0), LARGEST))
+            rate = np.exp(np.minimum(mean + 0.5 * np.minimum(variance, 2.0), MAX_LOG_RATE))
             return np.stack([stats.nbinom.ppf(tail, 1.0 / v, 1.0 / (1.0 + v * rate)) for tail in tails], axis=1)
         law = stats.t(self.family.dof) if isinstance(self.family, Student) else stats.norm()
         half = np.sqrt(variance + s2)[:, None] * law.ppf(tails)
@@ -54,21 +54,21 @@ class Fitted:
 
 
 class AroundCommon:
-    """What models have that are a common one and everybody's deviation from it, however they were learned."""
+    """Common base of models that consist of a common model and the agents' deviations."""
 
-    #: How a file calls models of this kind.
+    #: Name of this kind of model in files.
     form: ClassVar[str]
-    #: Whether each coefficient has an interval, and rows are tested for what the population does not explain.
+    #: Whether each coefficient has an interval, and agents can be tested as outliers.
     has_intervals: ClassVar[bool]
 
-    # What kinds of models have, each in its own way.
+    # Attributes that each kind of model defines in its own way.
     family: Family
     center: float
     scale: float
     D: Any  # (n, q) deviations
     w: Any  # (q,) the common model; the intercept is last
-    population: Any  # what was learned of all agents: .variances, .s2, .log_evidence, .log_sd, .rounds
-    grouped: Any  # the rows, as the model has them
+    population: Any  # has .variances, .s2, .log_evidence, .log_sd, .rounds
+    grouped: Any  # the rows in the model's units
 
     @property
     def units(self) -> tuple[np.ndarray, np.ndarray]:
@@ -77,21 +77,21 @@ class AroundCommon:
 
     @property
     def source(self) -> np.ndarray:
-        """The feature that each column is made of."""
+        """The feature from which each column is made."""
         raise NotImplementedError
 
     def features(self) -> Any:
-        """The rows in the units of their features; None if there are none."""
+        """Return the rows in the units of their features; None if there are no rows."""
         raise NotImplementedError
 
     @property
     def log_evidence(self) -> float:
-        """Of the rows that the population was learned from."""
+        """Log evidence of the rows from which the population was learned."""
         return float(self.population.log_evidence)
 
     @property
     def rounds(self) -> int:
-        """Steps of the strengths."""
+        """Number of rounds of learning the population."""
         return int(self.population.rounds)
 
     @property
@@ -106,11 +106,11 @@ class AroundCommon:
 
     @property
     def n(self) -> int:
-        """How many agents."""
+        """Number of agents."""
         return len(self.D)
 
     def coefficients(self) -> tuple[np.ndarray, np.ndarray]:
-        """Common model (q,) and models of the agents (n, q), for columns of the design before it scales them.
+        """Return the common model (q,) and the agents' models (n, q), for unscaled columns of the design.
 
         The intercept is last.
         """
@@ -121,15 +121,15 @@ class AroundCommon:
         return out[0], out[1:]
 
     def variances(self) -> tuple[np.ndarray, np.ndarray]:
-        """Variances of deviations in the units of :meth:`coefficients`, and the sd of their logarithms, (q,).
+        """Return variances of deviations in the units of :meth:`coefficients`, and the sd of their logarithms, (q,).
 
-        That of the intercept, the last, is where the columns have their means.
+        The last one is the variance of the intercept at the means of the columns.
         """
         unit = self.scale / np.append(self.units[1], 1.0)
         return self.population.variances * unit**2, self.population.log_sd
 
     def deviations(self) -> np.ndarray:
-        """In standard deviations of the population; of coefficients that differ."""
+        """Return deviations in standard deviations of the population, for coefficients that differ between agents."""
         v = self.population.variances
         free = v > 1e-12
         return np.asarray(self.D[:, free] / np.sqrt(v[free]))

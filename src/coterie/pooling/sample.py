@@ -1,7 +1,7 @@
-"""The rows of the agents that a population is learned from, or those of them that one process holds; and their sums.
+"""A sample of agents from which a population is learned (or the part held by one process), and sums over its rows.
 
-A sample keeps the deviations of its agents, D, and moves them as it is told. What it answers is summed over agents:
-nothing of single rows, and of single agents only what is said so.
+A sample stores and updates the deviations D of its agents. Results are sums over agents, unless stated otherwise; no
+result is about a single row.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ import numpy as np
 
 from .._threads import in_threads
 from ..core.batches import jobs
-from .blocks import Batch, Block, times
+from .blocks import AgentBatch, Block, times
 from .families import NOISY, Family
 from .posterior import posterior, solve
 
 if TYPE_CHECKING:
     from .population import Population
 
-#: Variance of a predictor at which the correction of Laplace's gradients is halved. Unsaturated, two or three rows of a
-#: rare class would let V run away.
-SATURATE = 4.0
+#: Variance of a predictor at which the correction of Laplace's gradients is halved. Without this bound, two or three
+#: rows of a rare class would let V diverge.
+SATURATION_VARIANCE = 4.0
 
 
 class Seen(NamedTuple):
-    """Sums of the blocks of a sample, and of its objective, before a Newton step."""
+    """Sums over the blocks of a sample, and of its objective, before a Newton step."""
 
     C: np.ndarray  # (q, q) of C_i
     pull: np.ndarray  # (q,) of C_i (V g_i + d_i)
@@ -35,28 +35,28 @@ class Seen(NamedTuple):
     correction: np.ndarray  # (q,) of b_i, see laplace_correction()
     loss: float
     penalty: float  # of d_i' V^-1 d_i
-    log_det: float  # of log |I + V H_i|, if asked for
+    log_det: float  # of log |I + V H_i|, if requested
 
 
 class There(NamedTuple):
-    """Sums of a sample after a step: of its objective, and what the strengths are learned from."""
+    """Sums over a sample after a step: of its objective, and those from which variances are learned."""
 
     loss: float
     penalty: float
-    squares: np.ndarray  # of d_ik^2, (q,); or of d_i d_i' where V is full, of personal coordinates
+    squares: np.ndarray  # of d_ik^2, (q,); or of d_i d_i' for a full V, in personal coordinates
     cross: np.ndarray  # of b_ik d_ik; or of b_i d_i'
-    excess: float  # of squared residuals, as the estimate of the noise weighs them
+    excess: float  # of squared residuals, weighted as in the estimate of the noise
 
 
 class Step(NamedTuple):
-    """A Newton step that is under way: where it began, and where it leads to."""
+    """A Newton step in progress: its start and its direction."""
 
     family: Family
     w: np.ndarray
     V: np.ndarray
     s2: float
     D: np.ndarray
-    a: np.ndarray  # V^-1 D, zero where V is
+    a: np.ndarray  # V^-1 D, zero where V is zero
     gradients: np.ndarray  # (n, q)
     correction: np.ndarray  # (n, q) the b_i
     E: np.ndarray  # (n, q): V g_i + d_i
@@ -66,12 +66,12 @@ class Step(NamedTuple):
 
 
 class Sample:
-    """Batches of ``n`` agents, who are at ``place`` among all that the population is learned from.
+    """Batches of ``n`` agents, whose places among all agents of the population's sample are ``place``.
 
-    Batches are looked at by several threads, and their sums added in the order of the batches.
+    Batches are processed by several threads, and their sums are added in the order of the batches.
     """
 
-    def __init__(self, batches: list[Batch], n: int, place: np.ndarray | None = None, n_jobs: int | None = 1):
+    def __init__(self, batches: list[AgentBatch], n: int, place: np.ndarray | None = None, n_jobs: int | None = 1):
         self.batches, self.n, self.place = batches, n, np.arange(n) if place is None else place
         self.n_jobs = jobs(n_jobs, sum(batch.X.size for batch in batches))
         self.D = np.zeros((n, batches[0].X.shape[2] if batches else 0))
@@ -79,26 +79,26 @@ class Sample:
         self._combined: tuple[np.ndarray | None, np.ndarray, list[np.ndarray]] | None = None
 
     def each(self, work: Callable[..., Any], *given: Any, again: bool = True) -> list[Any]:
-        """All of a population's agents are here: the only answer, see :class:`.sums.Sums`."""
+        """Return the only answer, since this process holds the whole sample; see :class:`.sums.Sums`."""
         return [work(self, *given)]
 
     def remember(self, name: Any, work: Callable[..., Any], *given: Any) -> None:
-        """Nothing: nobody takes over from this process."""
+        """Do nothing: no other process takes over from this one."""
 
     def begin(self, q: int) -> tuple[float, float]:
-        """Deviations are zero; how many rows there are, a weight of 2 counts as two, and the sum of their labels."""
+        """Set deviations to zero; return the number of rows (a weight of 2 counts as two) and the sum of labels."""
         self.D = np.zeros((self.n, q))
         rows = sum(float(batch.weight.sum()) for batch in self.batches)
         return rows, sum(float((batch.weight * batch.y).sum()) for batch in self.batches)
 
     def restart(self, population: Population) -> None:
-        """Deviations where they are most likely, given a population."""
+        """Set the most likely deviations given a population."""
         self.D = np.zeros((self.n, len(population.w)))
         for batch in self.batches:
             self.D[batch.agents] = posterior(batch, population)
 
     def variation(self, q: int) -> tuple[np.ndarray, np.ndarray]:
-        """Of every column, squares about the means of agents, and squares, (q,)."""
+        """Return for every column the sums of squares around agents' means, and of squares, (q,)."""
         inside, square = np.zeros(q), np.zeros(q)
         for batch in self.batches:
             weight = batch.weight[..., None]
@@ -109,12 +109,12 @@ class Sample:
         return inside, square
 
     def look(self, family: Family, w: np.ndarray, V: np.ndarray, s2: float, evidence: bool = False) -> Seen:
-        """What a Newton step needs to know."""
+        """Compute the sums that a Newton step needs, and store the step."""
         D, q = self.D, len(w)
         a = solve(V, D)
-        gradients, correction, E = np.zeros_like(D), np.zeros_like(D), D.copy()  # of agents without rows: C_i = 0
+        gradients, correction, E = np.zeros_like(D), np.zeros_like(D), D.copy()  # C_i = 0 for agents without rows
 
-        def work(batch: Batch) -> tuple[Block, np.ndarray, np.ndarray, float, float]:
+        def work(batch: AgentBatch) -> tuple[Block, np.ndarray, np.ndarray, float, float]:
             k = batch.agents
             T = w + D[k]
             block = batch.block(T, family, s2, V)
@@ -136,13 +136,13 @@ class Sample:
         return Seen(C, pull, gradients.sum(axis=0), correction.sum(axis=0), loss, penalty, log_det)
 
     def move(self, dw: np.ndarray, cov: np.ndarray) -> tuple[np.ndarray, There]:
-        """The full step; with the sum of C_i S^-1 C_i of the blocks before it."""
+        """Take the full step; return the sum of C_i S^-1 C_i of the blocks before it, and the sums after it."""
         step = self.step
         assert step is not None
-        # d <- -E + V C (E - dw), written as V times something, so that V^-1 d is known without an inverse.
+        # d <- -E + V C (E - dw), written as V times a vector, so that V^-1 d is known without an inverse.
         da = -step.gradients - step.a
 
-        def work(pair: tuple[Batch, Block]) -> np.ndarray:
+        def work(pair: tuple[AgentBatch, Block]) -> np.ndarray:
             batch, block = pair
             k = batch.agents
             da[k] += block.apply(step.E[k] - dw)
@@ -155,13 +155,13 @@ class Sample:
         return CSC, self.retreat(1.0)
 
     def retreat(self, t: float) -> There:
-        """A part of the step, in place of what was taken of it."""
+        """Take the step with length t instead of the previous length."""
         step = self.step
         assert step is not None
         family, s2, w = step.family, step.s2, step.w + t * step.dw
         self.D = D = step.D + t * times(step.V, step.da)
 
-        def work(batch: Batch) -> tuple[float, float]:
+        def work(batch: AgentBatch) -> tuple[float, float]:
             z = batch.latent(w + D[batch.agents])
             excess = float((batch.weight * family.excess(z, batch.y, s2)).sum()) if isinstance(family, NOISY) else 0.0
             return float((batch.weight * family.loss(z, batch.y, s2)).sum(axis=1).sum()), excess
@@ -176,11 +176,11 @@ class Sample:
         return There(loss, penalty, d.T @ d, b[:, personal].T @ d, excess)
 
     def constant(self, family: Family, s2: float) -> float:
-        """What the losses leave out of the log-likelihood."""
+        """Return the part of the log-likelihood that the losses omit."""
         return sum(float((batch.weight * family.constant(batch.y, s2)).sum()) for batch in self.batches)
 
     def left_out(self, population: Population) -> tuple[float, float]:
-        """Sum of the losses of rows left out one at a time, and how many these are."""
+        """Return the sum of the losses of rows left out one at a time, and their weight."""
         loss, weights = 0.0, 0.0
         for batch in self.batches:
             z, _ = left_out(batch, population, self.D[batch.agents])
@@ -189,7 +189,7 @@ class Sample:
         return loss, weights
 
     def combined(self, basis: np.ndarray | None, unit: np.ndarray) -> list[np.ndarray]:
-        """The rows of the batches times a basis (q, k), if there is one, in some units (k,); kept for the next time."""
+        """Return the batches' rows times a basis (q, k), if given, in units (k,); the last result is cached."""
         known = self._combined
         if known is None or not (_same(known[0], basis) and np.array_equal(known[1], unit)):
             rows = [(batch.X if basis is None else batch.X @ basis) * unit for batch in self.batches]
@@ -201,24 +201,27 @@ def _same(a: np.ndarray | None, b: np.ndarray | None) -> bool:
     return a is b or (a is not None and b is not None and np.array_equal(a, b))
 
 
-def laplace_correction(batch: Batch, T: np.ndarray, block: Block, family: Family, V: np.ndarray) -> np.ndarray:
-    """b_i = (I - J_i)' c_i, c_i = 1/2 sum_j l'''_j s_j x_j: the gradient of log |A_i| / 2 in theta_i.
+def laplace_correction(batch: AgentBatch, T: np.ndarray, block: Block, family: Family, V: np.ndarray) -> np.ndarray:
+    """Return b_i = (I - J_i)' c_i, c_i = 1/2 sum_j l'''_j s_j x_j: the gradient of log |A_i| / 2 in theta_i.
 
-    Without it w and V are too small for classes and counts: the bias of penalised quasi-likelihood.
+    Without this correction, w and V are too small for classes and counts: the bias of penalised quasi-likelihood.
     """
     if family.noisy:
         return np.zeros_like(T)
     s = block.leverage(batch.X, V)
-    c = np.matmul((0.5 * batch.weight * family.third(batch.latent(T)) * s / (1.0 + s / SATURATE))[:, None], batch.X)
+    c = np.matmul(
+        (0.5 * batch.weight * family.third(batch.latent(T)) * s / (1.0 + s / SATURATION_VARIANCE))[:, None], batch.X
+    )
     return c[:, 0] - block.apply(times(V, c[:, 0]))
 
 
-def left_out(batch: Batch, population: Population, D: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Predictors of every row of a batch when it is left out, and their variances (k, m), the strengths as they are.
+def left_out(batch: AgentBatch, population: Population, D: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return predictors of every row of a batch when the row is left out, and variances (k, m), with the same
+    population.
 
-    Of a row that weighs more than one, one is left out. Without row j, whose predictor z_j has variance s_j, curvature
-    c_j and slope g_j, z_j moves by s_j g_j / (1 - c_j s_j) and s_j grows to s_j / (1 - c_j s_j): exact for squared
-    errors, close otherwise.
+    For a row of weight above one, weight one is left out. Without row j, whose predictor z_j has variance s_j,
+    curvature c_j and slope g_j, z_j moves by s_j g_j / (1 - c_j s_j) and s_j grows to s_j / (1 - c_j s_j): exact for
+    squared errors, close otherwise.
     """
     family, V, s2 = population.family, population.V, population.s2
     T = population.w + D

@@ -1,8 +1,8 @@
-"""Sums over agents, wherever their rows are.
+"""Sums over agents, with rows in this or other processes.
 
-Everything that partial pooling learns of rows is a sum over agents, or a number for each of them. So the rows of some
-agents can be in one process and those of others in another: each works out its own sums, and one process adds them up.
-What is asked is a function of what a process holds; it answers with arrays, numbers, or tuples of these.
+Everything that partial pooling learns from rows is a sum over agents, or a number for each agent. The rows of different
+agents can therefore be in different processes: each computes its own sums, and one process adds them. A request is a
+function of what a process holds, and returns arrays, numbers, or tuples of these.
 """
 
 from __future__ import annotations
@@ -14,39 +14,39 @@ import numpy as np
 
 
 class LostError(Exception):
-    """A process is gone, others have taken its agents over, and what was begun has to be begun again."""
+    """A process was lost and others have taken over its agents; the computation in progress must be started again."""
 
 
 class Sums(Protocol):
-    """Whatever holds rows: in this process, or in several."""
+    """Objects with rows, held by this process or by several."""
 
     def each(self, work: Callable[..., Any], *given: Any, again: bool = True) -> list[Any]:
-        """``work(held, *given)`` of every process, in a fixed order; `held` is what it holds.
+        """Return ``work(held, *given)`` of every process, in a fixed order; `held` is the process's object.
 
-        Where a process is lost, those that take its agents over are asked in its place; a LostError is raised instead
-        if not ``again``, for work that needs what earlier work has left behind.
+        If a process is lost, the processes that take over its agents answer instead. With ``again=False``, for work
+        that depends on the state that earlier work has left, a LostError is raised.
         """
 
     def remember(self, name: Any, work: Callable[..., Any], *given: Any) -> None:
-        """What a process that takes over agents has to do first, in the order in which names were new."""
+        """Store a request that a process repeats when it takes over agents, in the order in which names were new."""
 
 
 class Here:
-    """Something that this process holds, alone."""
+    """An object held by this process alone."""
 
     def __init__(self, held: Any):
         self.held = held
 
     def each(self, work: Callable[..., Any], *given: Any, again: bool = True) -> list[Any]:
-        """The only answer."""
+        """Return the only answer."""
         return [work(self.held, *given)]
 
     def remember(self, name: Any, work: Callable[..., Any], *given: Any) -> None:
-        """Nothing: nobody takes over from this process."""
+        """Do nothing: no other process takes over from this one."""
 
 
 def added(parts: list[Any]) -> Any:
-    """The sum of several answers, part by part where they are tuples; in their order."""
+    """Return the sum of several answers in their order; tuples are added element by element."""
     first = parts[0]
     if len(parts) == 1:
         return first
@@ -62,10 +62,10 @@ def added(parts: list[Any]) -> Any:
 
 
 def total(sums: Sums, work: Callable[..., Any], *given: Any, again: bool = True) -> Any:
-    """The sum of what every process answers."""
+    """Return the sum of the answers of all processes."""
     return added(sums.each(work, *given, again=again))
 
 
 def every(sums: Sums, work: Callable[..., Any], *given: Any) -> np.ndarray:
-    """Whether the answer of every process is true, entry by entry."""
+    """Return whether the answers of all processes are true, elementwise."""
     return np.logical_and.reduce(sums.each(work, *given))

@@ -1,13 +1,14 @@
-"""Partial pooling where columns are many, dense or sparse: in the span of the rows, V diagonal.
+"""Partial pooling with many columns, dense or sparse: computed in the span of the rows, with a diagonal V.
 
-The linear predictors f of all rows have the prior covariance K = X U X' + [same agent] X V X' (and the same of the
-intercepts), N x N for N rows, whatever the number of columns. With M = (W^-1 + K)^-1, W the rows' curvatures, and
-alpha = K^-1 f at the mode: d_i = V X_i' alpha_i, w = U X' alpha, and for the fixed points of the strengths
-gamma_k = v_k sum_i diag(X_i' M_ii X_i)_k, and u_k diag(X' M X)_k for w. U is diagonal like V, its logarithms pooled
-like those of V: with one prior variance for all common slopes, those that matter would hide among the deviations.
+The linear predictors f of all rows have the prior covariance K = X U X' + [same agent] X V X' (and the analogous terms
+of the intercepts), N x N for N rows, for any number of columns. With M = (W^-1 + K)^-1, W the rows' curvatures, and
+alpha = K^-1 f at the mode: d_i = V X_i' alpha_i, w = U X' alpha, and for the fixed points of the variances
+gamma_k = v_k sum_i diag(X_i' M_ii X_i)_k, and u_k diag(X' M X)_k for w. U is diagonal like V, with logarithms pooled
+like those of V: with one prior variance for all common slopes, important common slopes would be attributed to the
+deviations.
 
-Strengths are learned so from at most :data:`GRAM` rows. The mode of all rows is then found by Newton's method with
-conjugate gradients, which only multiplies rows by vectors.
+The variances are learned in this way from at most :data:`MAX_GRAM_ROWS` rows. The mode of all rows is then computed by
+Newton's method with conjugate gradients, which only multiplies rows by vectors.
 """
 
 from __future__ import annotations
@@ -23,26 +24,26 @@ from .._conjugate import conjugate_gradients
 from .blocks import in_rows, one_plus
 from .designs import PLAIN, standards
 from .families import FAMILIES, NOISY, Family
-from .population import FLAT, PooledLogs
+from .population import INTERCEPT_PRECISION, PooledLogs
 from .results import AroundCommon, Fitted
 from .rows import Grouped, dense
-from .sample import SATURATE
+from .sample import SATURATION_VARIANCE
 
-#: Rows that strengths are learned from, at most: their Gram matrix is inverted once a round.
-GRAM = 1500
-#: What a file holds of a model besides its rows and strengths.
-PARTS = ("mean", "spread", "w", "D", "precision")
-#: Prior variance of the common intercept while strengths are learned.
-BROAD = 1e3
+#: Maximum number of rows from which variances are learned: their Gram matrix is inverted in every round.
+MAX_GRAM_ROWS = 1500
+#: Attributes of a model that a file holds in addition to its rows and variances.
+SAVED_PARTS = ("mean", "spread", "w", "D", "precision")
+#: Prior variance of the common intercept while variances are learned.
+INTERCEPT_PRIOR_VARIANCE = 1e3
 
 
 def kernel(A: Any, v: np.ndarray, B: Any) -> np.ndarray:
-    """A diag(v) B' + v_0 for rows A and B, dense or sparse, without a column of ones; v_0 is the last of v."""
+    """Return A diag(v) B' + v_0 for rows A and B, dense or sparse, without a column of ones; v_0 is the last of v."""
     return dense((A * v[:-1] if isinstance(A, np.ndarray) else A.multiply(v[:-1]).tocsr()) @ B.T) + v[-1]
 
 
 def diagonal(B: Any, K: np.ndarray) -> np.ndarray:
-    """Diagonal of B' K B for rows B with a column of ones at the end, which is not there; K is symmetric."""
+    """Return the diagonal of B' K B, K symmetric, as if rows B had a further column of ones at the end."""
     KB = (B.T @ K).T  # B first: it may be sparse
     parts = (
         np.einsum("ij,ij->j", B, KB) if isinstance(B, np.ndarray) else np.asarray(B.multiply(KB).sum(axis=0)).ravel()
@@ -51,12 +52,12 @@ def diagonal(B: Any, K: np.ndarray) -> np.ndarray:
 
 
 def transposed(B: Any, z: np.ndarray) -> np.ndarray:
-    """B' z for rows B with a column of ones at the end, which is not there."""
+    """Return B' z, as if rows B had a further column of ones at the end."""
     return np.append(B.T @ z, z.sum())
 
 
 class Strengths(NamedTuple):
-    """What the rows of a Gram matrix say about the population."""
+    """The population, learned from the rows of a Gram matrix."""
 
     v: np.ndarray  # (p + 1,) variances of deviations; the intercept's is last
     u: np.ndarray  # (p + 1,) prior variances of the common model
@@ -67,16 +68,16 @@ class Strengths(NamedTuple):
 
     @property
     def variances(self) -> np.ndarray:
-        """Of the deviations, one for each column."""
+        """Variances of the deviations, one for each column."""
         return self.v
 
 
 @dataclass(frozen=True)
 class Wide(AroundCommon, Fitted):
-    """A fitted model of many columns; the same words as :class:`.fitted.Pooled`."""
+    """A fitted model of many columns, with the attributes and methods of :class:`.fitted.Pooled`."""
 
     grouped: Grouped  # columns are scaled, without ones; dense or sparse
-    mean: np.ndarray  # of the columns as they came
+    mean: np.ndarray  # of the columns of the input
     spread: np.ndarray
     strengths: Strengths
     w: np.ndarray  # (p + 1,)
@@ -85,17 +86,17 @@ class Wide(AroundCommon, Fitted):
 
     form = "wide"
     has_intervals = False
-    #: Lines: there are more than enough columns already. And all rows together are of no help for agents never met.
+    #: Models are linear, since there are many columns already, and new agents are predicted by the common model.
     design_name, curves, new_share, sampled = PLAIN, (), 0.0, False
 
     @property
     def population(self) -> Strengths:  # type: ignore[override]
-        """What was learned of all agents."""
+        """The parameters that all agents share."""
         return self.strengths
 
     @property
     def covariance(self) -> np.ndarray:
-        """Of deviations: variances (p + 1,)."""
+        """Variances of deviations, (p + 1,)."""
         return self.strengths.v
 
     @property
@@ -105,48 +106,48 @@ class Wide(AroundCommon, Fitted):
 
     @property
     def source(self) -> np.ndarray:
-        """Every feature is a column."""
+        """The feature from which each column is made: every feature is a column."""
         return np.arange(len(self.mean))
 
     def features(self) -> Any:
-        """The rows in the units of their features."""
+        """Return the rows in the units of their features."""
         X = self.grouped.X
         return X * self.spread + self.mean if isinstance(X, np.ndarray) else X * self.spread[0]
 
     @property
     def sizes(self) -> np.ndarray:
-        """Rows of each agent."""
+        """Number of rows of each agent."""
         return self.grouped.sizes
 
     def names(self, features: tuple[str, ...]) -> tuple[str, ...]:
-        """Of the columns of the model, without the intercept."""
+        """Return the names of the columns of the model, without the intercept."""
         return features
 
     def outside(self, X: Any, codes: np.ndarray) -> dict[int, float]:
-        """Nothing: with many columns, every row is outside in some."""
+        """Return an empty dict: with many columns, every row lies outside the range of some column."""
         return {}
 
     def latent(
         self, X: Any, codes: np.ndarray, spread: bool = True, n_jobs: int | None = 1
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Means and variances of the linear predictors of rows of agents; -1 is an agent never met.
+        """Return means and variances of the linear predictors of rows; the code -1 stands for a new agent.
 
-        One thread does it, whatever is asked for: there are too few agents to share them out.
-        Given w variances are exact; those of w take the Schur complement for diagonal.
+        `n_jobs` is ignored: one thread is used. Variances given w are exact; the variance of w uses the diagonal of the
+        Schur complement.
         """
         return self.latent_of(self._standard(X), codes, spread)
 
     def _standard(self, X: Any) -> Any:
-        """New rows in the units of the model's own, and dense if these are: sparse rows are not centred."""
+        """Return new rows in the units of the model's rows, and dense if these are; sparse rows are not centred."""
         return standard(dense(X) if isinstance(self.grouped.X, np.ndarray) else X, self.mean, self.spread)
 
     def fitted_to(self, rows: Grouped) -> Wide:
-        """The same strengths with other rows."""
+        """Return a model of other rows with the same variances."""
         w, D, precision = mode(rows, self.family, self.strengths)
         return replace(self, grouped=rows, w=w, D=D, precision=precision)
 
     def latent_of(self, X: Any, codes: np.ndarray, spread: bool = True) -> tuple[np.ndarray, np.ndarray]:
-        """The same of rows in standard units."""
+        """Return means and variances of the linear predictors of rows in standard units."""
         V, s2, grouped, weights = self.strengths.v, self.strengths.s2, self.grouped, self.grouped.weights
         mean, variance = X @ self.w[:-1] + self.w[-1], np.zeros(X.shape[0])
         for agent, rows in _by_agent(codes):
@@ -155,7 +156,7 @@ class Wide(AroundCommon, Fitted):
             if agent >= 0:
                 mean[rows] += Z @ self.D[agent, :-1] + self.D[agent, -1]
             if spread:
-                known, weight = grouped.X[own][:GRAM], weights[own][:GRAM]
+                known, weight = grouped.X[own][:MAX_GRAM_ROWS], weights[own][:MAX_GRAM_ROWS]
                 model = self.w + (self.D[agent] if agent >= 0 else 0.0)
                 u = np.sqrt(weight * self.family.curvature(known @ model[:-1] + model[-1], s2))
                 cross = kernel(Z, V, known)  # x' V X_i'
@@ -169,7 +170,7 @@ class Wide(AroundCommon, Fitted):
         return mean, np.maximum(variance, 0.0)
 
     def with_rows(self, X: Any, y: np.ndarray, codes: np.ndarray, n: int, weight: np.ndarray | None) -> Wide:
-        """More rows, of agents met and of new ones: their own posteriors, nobody else's; the population stays."""
+        """Add rows of known or new agents and update only these agents' posteriors; the population is unchanged."""
         grouped = self.grouped.with_rows(self._standard(X), (y - self.center) / self.scale, codes, n, weight)
         D = np.vstack([self.D, np.zeros((n - self.n, len(self.w)))])
         for agent in np.unique(codes):
@@ -177,7 +178,7 @@ class Wide(AroundCommon, Fitted):
         return replace(self, grouped=grouped, D=D)
 
     def to_arrays(self) -> dict[str, Any]:
-        """For a file: with the rows, which a model in their span is made of."""
+        """Return arrays for a file, including the rows, in whose span the model is computed."""
         v, u, s2, log_evidence, log_sd, rounds = self.strengths
         X, y, weight, start = self.grouped.X, self.grouped.y, self.grouped.weights, self.grouped.start
         sparse = not isinstance(X, np.ndarray)
@@ -189,12 +190,12 @@ class Wide(AroundCommon, Fitted):
             "v": v,
             "log_sd": log_sd,
             **{"y": y, "weight": weight, "start": start},
-            **{name: getattr(self, name) for name in PARTS},
+            **{name: getattr(self, name) for name in SAVED_PARTS},
         }
 
     @classmethod
     def from_arrays(cls, fitted: Fitted, arrays: Any) -> Wide:
-        """Back from a file."""
+        """Return a model from arrays of a file."""
         if "X" in arrays:
             X = arrays["X"]
         else:
@@ -204,22 +205,24 @@ class Wide(AroundCommon, Fitted):
             X = sparse.csr_array((arrays["X_data"], arrays["X_indices"], arrays["X_indptr"]), shape=shape)
         s2, log_evidence, rounds = arrays["numbers"].tolist()
         strengths = Strengths(arrays["v"], arrays["u"], s2, log_evidence, arrays["log_sd"], int(rounds))
-        parts = {name: arrays[name] for name in PARTS}
+        parts = {name: arrays[name] for name in SAVED_PARTS}
         grouped = Grouped(X, arrays["y"], arrays["weight"], arrays["start"])
         if parts["D"].shape != (grouped.n, len(parts["w"])) or len(strengths.v) != len(parts["w"]):
-            raise ValueError(f"deviations of shape {parts['D'].shape}")
+            raise ValueError(
+                f"D has shape {parts['D'].shape}, expected ({grouped.n}, {len(parts['w'])}), and as many variances"
+            )
         return cls(**vars(fitted), grouped=grouped, strengths=strengths, **parts)
 
 
 def standard(X: Any, mean: np.ndarray, spread: np.ndarray) -> Any:
-    """Columns in standard units; sparse ones share one scale, and are not centred."""
+    """Return columns in standard units; sparse columns share one scale, and are not centred."""
     if isinstance(X, np.ndarray):
         return (X - mean) / spread
     return X.astype(np.float64, copy=False) * (1.0 / spread[0]) if len(spread) else X
 
 
 def _by_agent(codes: np.ndarray, max_rows: int = 500) -> Iterator[tuple[int, np.ndarray]]:
-    """Agents, and rows of each, not too many at a time."""
+    """Generate agents with at most `max_rows` of their rows at a time."""
     for agent in np.unique(codes).tolist():
         rows = np.flatnonzero(codes == agent)
         for first in range(0, len(rows), max_rows):
@@ -235,7 +238,7 @@ def fit_wide(
     weight: np.ndarray | None = None,
     progress: Callable[[], None] | None = None,
 ) -> Wide:
-    """Learn strengths in the span of the rows, and then everybody's model."""
+    """Learn the variances in the span of the rows, and then all agents' models."""
     family = FAMILIES["squared" if loss == "auto" else loss]
     rows, p = X.shape
     weights = np.ones(rows) if weight is None else weight
@@ -251,19 +254,19 @@ def fit_wide(
         center = float(weights @ y / total)
         scale = float(np.sqrt(weights @ (y - center) ** 2 / total)) or 1.0
     grouped = Grouped.of(standard(X, mean, spread), (y - center) / scale, codes, n, weight)
-    strengths = strengths_of(grouped.some(chosen(grouped, GRAM)), family, progress)
+    strengths = strengths_of(grouped.some(chosen(grouped, MAX_GRAM_ROWS)), family, progress)
     w, D, precision = mode(grouped, family, strengths)
     evidence = {PLAIN: strengths.log_evidence}
     return Wide(family, center, scale, evidence, {}, grouped, mean, spread, strengths, w, D, precision)
 
 
 def spans(grouped: Grouped) -> list[slice]:
-    """The rows of each agent that has some."""
+    """Return the slices of the rows of each agent that has rows."""
     return [slice(a, b) for a, b in pairwise(grouped.start) if b > a]
 
 
 def chosen(grouped: Grouped, max_rows: int) -> np.ndarray:
-    """At most so many rows: of every agent its share, evenly over its labels, but at least one; side by side."""
+    """Choose about `max_rows` rows, grouped by agent: of every agent its share, at least one, evenly over labels."""
     rows, sizes = len(grouped.y), grouped.sizes
     keep = np.minimum(sizes, np.maximum(1, (sizes * min(1.0, max_rows / max(rows, 1))).astype(int)))
     order = ordered(grouped, grouped.codes)
@@ -272,12 +275,12 @@ def chosen(grouped: Grouped, max_rows: int) -> np.ndarray:
 
 
 def ordered(grouped: Grouped, groups: np.ndarray) -> np.ndarray:
-    """Rows by their groups, in them by labels, and then by lengths: whatever the order in which they came."""
+    """Order rows by group, then by label, then by length, independent of the order of the input."""
     return np.lexsort((row_squares(grouped.X), grouped.y, groups))
 
 
 def row_squares(X: Any) -> np.ndarray:
-    """Squared lengths of rows, dense or sparse."""
+    """Return squared lengths of rows, dense or sparse."""
     squares = X**2 if isinstance(X, np.ndarray) else X.multiply(X)
     return np.asarray(squares.sum(axis=1)).ravel()
 
@@ -285,21 +288,21 @@ def row_squares(X: Any) -> np.ndarray:
 def strengths_of(
     grouped: Grouped, family: Family, progress: Callable[[], None] | None = None, rounds: int = 50, tol: float = 2e-2
 ) -> Strengths:
-    """Variances, prior precision and noise by fixed points of the evidence."""
+    """Learn variances, prior precision and noise by fixed points of the evidence."""
     X, y, weight, n = grouped.X, grouped.y, grouped.weights, grouped.n
     N, p = X.shape
     own = spans(grouped)
     parts = [X[rows] for rows in own]
     total = float(weight.sum())
-    size = max(float(weight @ row_squares(X)) / total, 1e-12)  # of a row, squared
+    size = max(float(weight @ row_squares(X)) / total, 1e-12)  # mean squared length of a row
     v = np.append(np.full(p, 1.0 / size), 1.0)
-    u = np.append(np.full(p, 1.0 / size), BROAD)
+    u = np.append(np.full(p, 1.0 / size), INTERCEPT_PRIOR_VARIANCE)
     s2, f = 1.0, np.zeros(N)
     if family.name == "poisson":
         f[:] = np.log(max(float(weight @ y) / total, 1e-3))
     logs, common = (PooledLogs(np.ones(p, bool), count, scalar=False) for count in (n, 1))
     logs.mu = common.mu = float(-np.log(size))
-    base, alpha = f.copy(), np.zeros(N)  # the mean of the prior, and nothing learned yet
+    base, alpha = f.copy(), np.zeros(N)  # the mean of the prior, and the start at that mean
 
     def value(f: np.ndarray, alpha: np.ndarray) -> float:
         return float((weight * family.loss(f, y, s2)).sum()) + 0.5 * float(alpha @ (f - base))
@@ -311,7 +314,7 @@ def strengths_of(
         for rows, B in zip(own, parts, strict=True):
             K[rows, rows] += kernel(B, v, B)
         restart = k == 0
-        if not family.noisy:  # with stronger strengths, what was learned of classes and counts may overshoot
+        if not family.noisy:  # for classes and counts, the old alpha may overshoot with larger variances
             f = base + K @ alpha
             restart = restart or not value(f, alpha) <= value(base, np.zeros(N))
             if restart:
@@ -331,9 +334,9 @@ def strengths_of(
             f, alpha = f + t * (there - f), alpha + t * (new - alpha)
             if family.quadratic or np.abs(f - before).max() < 1e-3:
                 break
-        # As PooledLogs has it, with D = V X' alpha and G = sum_i X_i' M_ii X_i.
+        # The step of PooledLogs, with D = V X' alpha and G = sum_i X_i' M_ii X_i.
         s = np.maximum(np.diag(K) - np.einsum("ij,ji->i", K, M @ K), 0.0)
-        h = 0.5 * weight * family.third(f) * s / (1.0 + s / SATURATE)
+        h = 0.5 * weight * family.third(f) * s / (1.0 + s / SATURATION_VARIANCE)
         h = h - M @ (K @ h)
         score, trace = np.zeros(p + 1), np.zeros(p + 1)
         for rows, B in zip(own, parts, strict=True):
@@ -345,11 +348,11 @@ def strengths_of(
         wide, gained = common.step(
             u, shown, np.maximum(a * a - 2.0 * a * correction, 0.3 * a * a) * u * u, np.zeros(p + 1)
         )
-        wide[-1] = BROAD
+        wide[-1] = INTERCEPT_PRIOR_VARIANCE
         change += gained
         noise = s2
         if isinstance(family, NOISY):
-            left = total - N + float(np.sum(np.diag(M) / c**2))  # rows not used up
+            left = total - N + float(np.sum(np.diag(M) / c**2))  # residual degrees of freedom
             e2 = float((weight * family.excess(f, y, s2)).sum())
             ratio = e2 / left if left > 0.1 * total else (e2 + total - left) / total
             noise = max(s2 * float(np.exp(np.clip(np.log(max(ratio, 1e-9)), -1.0, 0.5))), 1e-7)
@@ -359,33 +362,37 @@ def strengths_of(
         v, u, s2 = new, wide, noise
     information = (v * trace) ** 2 / (2.0 * n)
     log = -float((weight * (family.loss(f, y, s2) - family.constant(y, s2))).sum())
-    log += 0.5 * np.log(BROAD) - 0.5 * float(alpha @ (f - base)) - 0.5 * float(np.linalg.slogdet(one_plus(K, c))[1])
+    log += (
+        0.5 * np.log(INTERCEPT_PRIOR_VARIANCE)
+        - 0.5 * float(alpha @ (f - base))
+        - 0.5 * float(np.linalg.slogdet(one_plus(K, c))[1])
+    )
     log += logs.log_prior(v, information) + common.log_prior(u, (u * shown) ** 2 / 2.0)
     log_sd = 1.0 / np.sqrt(np.maximum(information + logs.precision(), 1e-12))
-    return Strengths(v, np.append(u[:-1], 1.0 / FLAT), s2, log, log_sd, k + 1)
+    return Strengths(v, np.append(u[:-1], 1.0 / INTERCEPT_PRECISION), s2, log, log_sd, k + 1)
 
 
 def mode(
     grouped: Grouped, family: Family, strengths: Strengths, common: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """w, D and the diagonal of the Schur complement of w, by Newton's method with conjugate gradients.
+    """Compute w, D and the diagonal of the Schur complement of w, by Newton's method with conjugate gradients.
 
-    In units of prior standard deviations, so that the Hessian is the identity where rows say nothing. With a
-    ``common`` model given, only deviations are found.
+    Variables are in units of prior standard deviations, so that the Hessian is the identity without rows. With a given
+    ``common`` model, only deviations are computed.
     """
     X, y, weight, n, who, p = grouped.X, grouped.y, grouped.weights, grouped.n, grouped.codes, grouped.X.shape[1]
     s2, v = strengths.s2, strengths.v
     root = np.sqrt(strengths.u) if common is None else np.zeros(p + 1)
     deviation = np.sqrt(v)
     own = spans(grouped)
-    parts = [X[rows] for rows in own]  # slicing sparse rows copies them
+    parts = [X[rows] for rows in own]  # computed once, since slicing sparse rows copies them
     index = np.flatnonzero(grouped.sizes)
     offset = np.zeros(len(y)) if common is None else X @ common[:-1] + common[-1]
     if common is None and family.name == "poisson":
         offset[:] = np.log(max(float(weight @ y / weight.sum()), 1e-3))
 
     def predictors(t: np.ndarray) -> np.ndarray:
-        """Linear predictors of (w, D) in units of prior standard deviations."""
+        """Return linear predictors of (w, D) in units of prior standard deviations."""
         w, D = t[: p + 1] * root, t[p + 1 :].reshape(n, p + 1) * deviation
         out = X @ w[:-1] + w[-1]
         for i, rows, part in zip(index, own, parts, strict=True):
@@ -393,7 +400,7 @@ def mode(
         return out + D[who, -1]
 
     def gradient_of(z: np.ndarray) -> np.ndarray:
-        """The transpose of that."""
+        """Apply the transpose of :func:`predictors`."""
         out = np.zeros((n + 1, p + 1))
         for i, rows, part in zip(index, own, parts, strict=True):
             out[i + 1] = transposed(part, z[rows])
@@ -428,6 +435,6 @@ def mode(
     D = t[p + 1 :].reshape(n, p + 1) * deviation
     precision = 1.0 / strengths.u
     for rows in own if common is None else []:
-        B, u = X[rows][:GRAM], np.sqrt((weight * family.curvature(z, s2))[rows][:GRAM])
+        B, u = X[rows][:MAX_GRAM_ROWS], np.sqrt((weight * family.curvature(z, s2))[rows][:MAX_GRAM_ROWS])
         precision += diagonal(B, in_rows(kernel(B, v, B), u))
     return w, D, precision

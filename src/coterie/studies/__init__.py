@@ -1,4 +1,4 @@
-"""Many runs: a function for every combination of settings and seeds, tables and figures, and scores of every agent."""
+"""Studies: a function run for every combination of settings and seeds, with tables, figures and evaluations."""
 
 from ..comparison import Comparison
 from ..evaluation import Evaluation, Evaluator

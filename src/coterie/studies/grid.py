@@ -1,4 +1,4 @@
-"""A study: one function, a grid of settings, some seeds."""
+"""Studies: one function, a grid of settings, and several seeds."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .pieces import Failure, Row, Settings, Store, at_work, name_of, worked
 from .results import Study, framed
 from .sources import fingerprint, versions
 
-#: The file that says what a folder is a study of.
+#: Name of the file that describes the study in a folder.
 RECORD = "study.json"
 Job = Callable[..., Any]
 
@@ -43,28 +43,29 @@ def study(
     progress: Callable[[int, int], None] | None = None,
     fresh: bool = False,
 ) -> Study:
-    """Call a function for every combination of settings and every seed, and put what it returns in a table.
+    """Call a function for every combination of settings and every seed, and put its results in a table.
 
     Parameters
     ----------
     job : callable
-        ``job(**setting, seed=seed)`` returns numbers by name; or a :class:`coterie.Run`, of which the last row of the
-        trace is kept; or a :class:`coterie.studies.Evaluation`. For other processes, a function of a module or of a script.
+        ``job(**setting, seed=seed)`` returns numbers by name; or a :class:`coterie.Run`, from which the last row of the
+        trace is kept; or a :class:`coterie.studies.Evaluation`. For other processes, it must be a function of a module
+        or a script.
     grid : mapping
-        Of each argument, the values to try: a list; or, where values do not print well, a mapping of labels to values.
+        Values to try for each argument: a list; or, if values do not print well, a mapping of labels to values.
     seeds : iterable of int
     folder : path, optional
-        Each piece is written there when it is done, whole or not at all: the same call goes on where it was
-        interrupted, with the same results. A grid that has more values, or more seeds, adds them. Another job, the
-        same one after a change of its source, or a grid that lacks something, is refused.
+        Folder in which each result is stored when it is finished: an interrupted call continues there, with the same
+        results. A grid with more values, or more seeds, adds to the folder. Another job, a job whose source has
+        changed, or a grid with missing values is refused.
     n_jobs : int, optional
-        Processes at work. None or -1: one for each core. Results do not depend on it.
+        Number of processes. None or -1 uses one for each core. Results do not depend on it.
     engine : Cluster, optional
-        Pieces are tasks of a Ray cluster, instead.
+        Ray cluster whose tasks call the function, instead of processes.
     progress : callable, optional
-        Called with (pieces done, pieces in all).
+        Called with (calls done, calls in all).
     fresh : bool
-        Forget what is in the folder.
+        Whether to delete the results in the folder.
 
     Returns
     -------
@@ -73,7 +74,7 @@ def study(
     Raises
     ------
     StudyError
-        When all others are done, if a piece has failed; its ``study`` has what the others found.
+        If a call has failed, when all others are done; its attribute ``study`` has the results of the others.
 
     Examples
     --------
@@ -130,7 +131,7 @@ def study(
 
 @dataclass(frozen=True)
 class Measured:
-    """A job whose result is numbers by name."""
+    """A job whose result is converted to numbers by name."""
 
     job: Job
 
@@ -140,7 +141,7 @@ class Measured:
         return str(_named(self.job).__module__)
 
     def __call__(self, **setting: Any) -> Row:
-        """The numbers of one piece."""
+        """Return the numbers of one call."""
         found = self.job(**setting)
         if isinstance(found, Run):
             found = found.trace.iloc[-1].to_dict()
@@ -163,7 +164,7 @@ def _whole(value: Any) -> bool:
 
 
 def _named(job: Any) -> Any:
-    """The function that a partial, or an object that can be called, is made from."""
+    """Return the function inside a partial, or the class of a callable object."""
     while isinstance(job, partial):
         job = job.func
     return job if hasattr(job, "__qualname__") else type(job)
@@ -185,7 +186,7 @@ def _failed(result: Study, count: int, folder: Any) -> StudyError:
 
 
 def _grid(grid: Any) -> tuple[list[str], list[list[tuple[Any, Any]]]]:
-    """Names of the settings; and of each, pairs of label and value."""
+    """Return the names of the settings, and for each setting pairs of label and value."""
     if not isinstance(grid, Mapping):
         raise ParameterError(f"grid={grid!r} must be a mapping of names to lists of values")
     names, labelled = [], []
@@ -211,7 +212,7 @@ def _grid(grid: Any) -> tuple[list[str], list[list[tuple[Any, Any]]]]:
 
 
 def _label(name: str, value: Any) -> Any:
-    """What a value is called in tables and files."""
+    """Return the label of a value in tables and files."""
     if isinstance(value, np.generic):
         value = value.item()
     if value is None or isinstance(value, str | bool | int | float):
@@ -236,7 +237,7 @@ def _seeds(seeds: Any) -> list[int]:
 
 
 def _check_call(job: Job, names: Sequence[str]) -> None:
-    """Refuse a function that does not take the settings, before any work."""
+    """Refuse a function that does not accept the settings, before any work."""
     try:
         signature = inspect.signature(job)
     except (TypeError, ValueError):
@@ -249,7 +250,7 @@ def _check_call(job: Job, names: Sequence[str]) -> None:
 
 
 def _check_importable(job: Job) -> None:
-    """Refuse what other processes would not find."""
+    """Refuse a job that other processes cannot import."""
     named = _named(job)
     typed = named.__module__ == "__main__" and not hasattr(sys.modules["__main__"], "__file__")
     if typed or "<" in named.__qualname__:
@@ -263,7 +264,7 @@ def _check_importable(job: Job) -> None:
 
 
 def _opened(folder: Path, job: Job, names: list[str], labelled: list[Any], seeds: list[int], fresh: bool) -> Store:
-    """The pieces in a folder, if it is one of this study."""
+    """Return the store of a folder; refuse the folder of another study."""
     now = {
         "job": f"{_named(job).__module__}.{_named(job).__qualname__}",
         "sources": fingerprint(job),
@@ -290,11 +291,11 @@ def _read(record: Path) -> dict[str, Any]:
         before = json.loads(record.read_text())
         return {name: before[name] for name in ("job", "sources", "versions", "grid", "values", "seeds")}
     except (OSError, ValueError, KeyError, TypeError):
-        raise DataError(f"{record} is damaged: choose another folder, or say fresh=True to begin anew") from None
+        raise DataError(f"{record} is damaged: choose another folder, or fresh=True to start again") from None
 
 
 def _check_same(folder: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
-    """Refuse a folder of another study."""
+    """Refuse the folder of another study."""
     advice = "choose another folder, or say fresh=True to forget what is there"
     if before["job"] != now["job"]:
         raise DataError(f"{folder} is a study of {before['job']}, not of {now['job']}: {advice}")

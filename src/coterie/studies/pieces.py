@@ -1,4 +1,4 @@
-"""Pieces of work side by side, in processes of this machine or as tasks of a cluster, each kept when it is done."""
+"""Pieces of work, done in processes of this machine or as tasks of a cluster, and stored when they are finished."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .._threads import one_thread
 from ..engines.cluster import Cluster
 from ..errors import ClusterError, CoterieError, DataError, ParameterError, StudyError
 
-#: What a piece was asked and what it found, in one dictionary that json can hold.
+#: Settings and results of a piece, in one dictionary that JSON can hold.
 Row = dict[str, Any]
 Settings = dict[str, Any]
 Work = Callable[..., Row]
@@ -30,26 +30,26 @@ Work = Callable[..., Row]
 
 @dataclass(frozen=True)
 class Failure:
-    """What became of a piece that has raised an error."""
+    """Result of a piece that has raised an error."""
 
     error: Exception
 
 
-#: What a piece found, and in how many CPU seconds.
+#: Results of a piece, and its CPU seconds.
 Found = tuple[Row, float]
-#: Pieces as they are finished: the place of each among those asked for, and what became of it.
+#: Pieces in the order in which they finish: the index of each, and its result.
 Pieces = Generator[tuple[int, Found | Failure], None, None]
-#: Whoever works out pieces, given the work and the arguments of each.
+#: A function that does pieces, given the work and the arguments of each.
 Workers = Callable[[Work, Sequence[Settings]], Pieces]
 
 
 def name_of(settings: Mapping[str, Any]) -> str:
-    """What to call a piece in an error."""
+    """Name a piece in an error."""
     return ", ".join(f"{name}={value!r}" for name, value in settings.items())
 
 
 class Store:
-    """Finished pieces on disk, by what was asked: settings, and the fingerprint of the work, are their names."""
+    """Finished pieces on disk, in files named by the settings and the fingerprint of the work."""
 
     def __init__(self, folder: Path, fingerprint: str, prefix: str = "piece") -> None:
         self._folder, self._fingerprint, self._prefix = folder, fingerprint, prefix
@@ -59,12 +59,12 @@ class Store:
             raise DataError(f"cannot write to {folder}: {error.strerror}") from None
 
     def path(self, settings: Settings) -> Path:
-        """Where a piece is kept."""
+        """Return the file of a piece."""
         asked = json.dumps([self._fingerprint, settings], sort_keys=True, default=plain)
         return self._folder / f"{self._prefix}-{hashlib.sha256(asked.encode()).hexdigest()[:24]}.json"
 
     def find(self, settings: Settings) -> Found | None:
-        """What a piece found; None if it is not there, or torn."""
+        """Return the stored result of a piece; None if it is missing or damaged."""
         try:
             kept = json.loads(self.path(settings).read_text())
             return {**settings, **kept["found"]}, float(kept["seconds"])
@@ -72,7 +72,7 @@ class Store:
             return None
 
     def keep(self, settings: Settings, found: Found) -> Found:
-        """Keep a piece, and give it back as it will be found."""
+        """Store a piece, and return it as it will be read."""
         text, row = in_words(settings, found)
         write_atomic(self.path(settings), text.encode(), durable=False)
         return row
@@ -84,7 +84,7 @@ class Store:
 
 
 def in_words(settings: Settings, found: Found) -> tuple[str, Found]:
-    """A piece as json, and as it is read from there."""
+    """Return a piece as JSON, and as it is read from JSON."""
     values, seconds = found
     if both := settings.keys() & values.keys():
         raise ParameterError(
@@ -101,9 +101,9 @@ def worked(
     workers: Workers,
     given: Sequence[Settings] | None = None,
 ) -> Iterator[tuple[int, Found | Failure]]:
-    """Pieces as they are finished, those that were kept first: place, and row with seconds, or failure.
+    """Generate pieces in the order in which they finish, stored ones first: index, and row with seconds, or failure.
 
-    A piece is known by what was `asked`; `given` are the arguments, where these are more than json can hold.
+    A piece is identified by its entry in `asked`; `given` are the arguments, if they are more than JSON can hold.
     """
     given = asked if given is None else given
     left = []
@@ -124,7 +124,7 @@ def worked(
             yield left[k], found
 
 
-# -- who works --------------------------------------------------------------------------------------------------------
+# -- workers ----------------------------------------------------------------------------------------------------------
 
 
 def _attempt(work: Work, settings: Settings) -> Found | Failure:
@@ -136,7 +136,7 @@ def _attempt(work: Work, settings: Settings) -> Found | Failure:
 
 
 def _elsewhere(work: Work, settings: Settings) -> Found | Failure:
-    """One piece, in another process; errors that are not ours may not survive the way back."""
+    """Do one piece in another process; other errors than coterie's become text, as they may not be picklable."""
     with one_thread(None):
         found = _attempt(work, settings)
     if isinstance(found, Failure) and not isinstance(found.error, CoterieError):
@@ -145,13 +145,13 @@ def _elsewhere(work: Work, settings: Settings) -> Found | Failure:
 
 
 def _deaf() -> None:
-    """An interruption is for the process that gave out the pieces: it ends the others."""
+    """Ignore interruptions in a worker: the main process handles them, and ends the workers."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 @contextmanager
 def at_work(count: int, engine: Cluster | None) -> Iterator[Workers]:
-    """Whoever works out the pieces: a cluster, some processes, or this one."""
+    """Return a function that does pieces: on a cluster, in several processes, or in this one."""
     with one_thread(None):
         if engine is not None:
             with engine.connect() as ray:
@@ -190,7 +190,7 @@ def _in_pool(pool: ProcessPoolExecutor, work: Work, pieces: Sequence[Settings]) 
 
 def _on_cluster(engine: Cluster, ray: Any, work: Work, pieces: Sequence[Settings]) -> Pieces:
     top = sys.modules.get(getattr(work, "home", work.__module__).partition(".")[0])
-    # What may not be installed there travels with the work; whoever has said so already is not to be gainsaid.
+    # Modules that may not be installed on the cluster are sent with the work, unless the user has registered them.
     known = {"__main__", "coterie", *ray.cloudpickle.list_registry_pickle_by_value()}
     travels = top is not None and top.__name__ not in known
     if travels:
@@ -210,7 +210,7 @@ def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
     try:
         yield pool
     except BaseException:
-        for process in set(active_children()) - others:  # nobody waits for the pieces they are at
+        for process in set(active_children()) - others:  # the pieces in progress are abandoned
             process.terminate()
         raise
     finally:

@@ -1,4 +1,4 @@
-"""What a study found."""
+"""Results of a study."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from matplotlib.figure import Figure
 
 from .. import plots
 from ..errors import ParameterError
-from ..evaluation import LOWER
+from ..evaluation import LOWER_IS_BETTER
 from .tables import StudyTable, which_are_best
 
-#: How settings are told from each other in a table: all of a study's, or some.
+#: One or several names of settings or results.
 Names = str | Sequence[str]
 
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Study:
-    """The outcome of :func:`coterie.studies.study`.
+    """The result of :func:`coterie.studies.study`.
 
     Attributes
     ----------
     frame : DataFrame
-        One row for each piece: its settings, its seed, and what the job returned.
+        One row for each call: its settings, its seed, and the results of the job.
     settings, values : tuple of str
-        Which columns are settings, and which what was found.
+        Names of the columns that are settings, and of those that are results.
     seconds : float
-        CPU seconds of all pieces, also of those that an earlier call had finished.
+        CPU seconds of all calls, including those that an earlier call of the study had finished.
     failures : tuple
-        (settings, error) of pieces that have failed, of the study in a :class:`~coterie.errors.StudyError`.
+        (settings, error) of failed calls, for the study in a :class:`~coterie.errors.StudyError`.
     """
 
     frame: pd.DataFrame
@@ -50,25 +50,25 @@ class Study:
         higher: bool | None = None,
         best_of: str | None = None,
     ) -> StudyTable:
-        """Means over seeds with their standard errors.
+        """Return means over seeds with their standard errors.
 
         Parameters
         ----------
         value : str or sequence of str, optional
-            What to show; with ``columns``, one thing. Default: all that was found.
+            Results to show; only one with ``columns``. Default: all results.
         rows : str or sequence of str, optional
-            Settings that lines are for. Default: all but ``columns``.
+            Settings with a row for each value. Default: all settings but ``columns``.
         columns : str or sequence of str, optional
-            Settings that columns are for. Default: columns are what was found.
+            Settings with a column for each value. Default: columns are results.
         where : mapping, optional
-            Settings to keep to, such as ``{"mu": 1.0}``. Every setting that is neither in rows nor in columns must be
-            here, unless it has one value only.
+            Values of settings to select, such as ``{"mu": 1.0}``. Every setting that is neither in rows nor in columns
+            must be selected, unless it has one value only.
         higher : bool, optional
-            Whether more is better. Default: less is better of objectives, errors and costs by their usual names, more
-            of everything else.
+            Whether more is better. Default: less is better for objectives, errors and costs with their usual names,
+            and more for everything else.
         best_of : "line" or "column", optional
-            Where the best is looked for. Default: of a line, if there are ``columns``, else of a column. Say
-            ``"column"`` where lines are methods, and columns are tasks.
+            Whether best values are marked in each row or in each column. Default: in each row, if there are
+            ``columns``, otherwise in each column. Use ``"column"`` if rows are methods and columns are tasks.
 
         Returns
         -------
@@ -120,12 +120,12 @@ class Study:
         return StudyTable(mean, error, which_are_best(mean, along_rows, more))
 
     def best(self, value: str, where: Mapping[str, Any] | None = None, higher: bool | None = None) -> dict[str, Any]:
-        """The settings whose mean over seeds is best; of equal ones the first.
+        """Return the settings with the best mean over seeds; the first of equal ones.
 
         Parameters
         ----------
         value : str
-            What was found.
+            Name of a result.
         where, higher
             As in :meth:`table`.
 
@@ -159,16 +159,16 @@ class Study:
         by: str | None = None,
         where: Mapping[str, Any] | None = None,
     ) -> Figure:
-        """What was found along one setting: a line for each value of another one, with bands of a standard error.
+        """Plot a result along one setting: a line for each value of another one, with bands of a standard error.
 
         Parameters
         ----------
         value : str, optional
-            Default: the first that was found.
+            Default: the first result.
         x : str, optional
-            A setting. Default: one of numbers with the most values, or the first.
+            Setting on the x-axis. Default: a numeric setting with the most values, or the first setting.
         by : str, optional
-            Another one. Default: the other, if there are two.
+            Setting with a line for each value. Default: the other setting, if there are two.
         where : mapping, optional
             As in :meth:`table`.
 
@@ -216,10 +216,10 @@ class Study:
         return frame
 
     def _more_is_better(self, name: str, higher: bool | None) -> bool:
-        """As it is said, or by the usual names. The worst tenth of an error is an error: ``Evaluation.summary``."""
+        """Return `higher`, or the default by usual names. The worst tenth of an error is also an error."""
         if name == "worst_tenth" and "rmse" in self.values:
             name = "rmse"
-        return name not in LOWER if higher is None else higher
+        return name not in LOWER_IS_BETTER if higher is None else higher
 
     def __repr__(self) -> str:
         seeds = self.frame["seed"].nunique()
@@ -230,7 +230,7 @@ class Study:
 
 
 def framed(rows: Sequence[dict[str, Any]], settings: Sequence[str]) -> tuple[pd.DataFrame, tuple[str, ...]]:
-    """Rows as a frame, and the names of what was found."""
+    """Return rows as a frame, and the names of the results."""
     values = tuple(dict.fromkeys(name for row in rows for name in row if name not in (*settings, "seed")))
     frame = pd.DataFrame(rows, columns=[*settings, "seed", *values])
     for name in values:
@@ -239,6 +239,6 @@ def framed(rows: Sequence[dict[str, Any]], settings: Sequence[str]) -> tuple[pd.
 
 
 def _in_order(frame: pd.DataFrame, names: list[str]) -> list[Any]:
-    """The different values of some settings, in the order of the grid; pairs and so on where there are several."""
+    """Return the distinct values of some settings in the order of the grid; tuples of values for several settings."""
     keys = list(dict.fromkeys(frame[names].itertuples(index=False, name=None)))
     return [key[0] for key in keys] if len(names) == 1 else keys

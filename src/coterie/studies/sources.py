@@ -1,4 +1,4 @@
-"""A fingerprint of what a function computes with: its own source, what that uses, compiled code, and versions."""
+"""Fingerprint of a computation: the source of a function and of what it uses, compiled code, and versions."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from .._digest import digest_of
 from .._version import __version__
 from ..core.compile import digest
 
-#: Packages whose versions are put on record.
+#: Packages whose versions are recorded.
 PACKAGES = ("numpy", "scipy", "numba", "scikit-learn", "pandas", "matplotlib")
 
 
 @cache
 def versions() -> dict[str, str]:
-    """Of everything that numbers may depend on."""
+    """Return the versions of everything that results may depend on."""
     return {"coterie": __version__, "python": platform.python_version(), "machine": platform.machine()} | {
         name: version(name) for name in PACKAGES
     }
 
 
 def fingerprint(job: Callable[..., Any]) -> str:
-    """A digest of what the results of a function depend on.
+    """Return a digest of everything that the results of a function depend on.
 
-    That is compiled code, versions, its source, and the source of functions, classes and constants that it names,
-    directly or not, in modules that are not installed: a script, a notebook, a folder beside it.
+    These are compiled code, versions, the function's source, and the source of functions, classes and constants that it
+    uses, directly or indirectly, in modules that are not installed: a script, a notebook, a folder beside it.
     """
     seen: dict[Any, str] = {}
     while isinstance(job, partial):
@@ -49,7 +49,7 @@ def fingerprint(job: Callable[..., Any]) -> str:
 
 
 def _use(thing: Any, seen: dict[Any, str]) -> None:
-    """Note the source of a function or class, and of what it names."""
+    """Add the source of a function or class, and of the objects that it uses, to `seen`."""
     thing = inspect.unwrap(thing)
     source, names = _source(thing)
     seen[thing.__module__, thing.__qualname__] = source
@@ -67,11 +67,11 @@ def _use(thing: Any, seen: dict[Any, str]) -> None:
 
 
 def _source(thing: Any) -> tuple[str, set[str]]:
-    """The source of a function or class, and all names in it, those of defaults and nested functions, too."""
+    """Return the source of a function or class, and all names in it, including defaults and nested functions."""
     try:
         text = textwrap.dedent(inspect.getsource(thing))
         return text, {node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}
-    except (OSError, TypeError, SyntaxError):  # typed in, or in the midst of a line: what it was compiled to
+    except (OSError, TypeError, SyntaxError):  # without source: use the compiled code
         code = getattr(thing, "__code__", None)
         parts = list(_compiled(code)) if code is not None else []
         return repr(parts), {name for names, *_ in parts for name in names}
@@ -85,12 +85,12 @@ def _compiled(code: CodeType) -> Iterator[tuple[Any, ...]]:
 
 
 def _closure(thing: Any) -> Iterator[tuple[str, Any]]:
-    """What a function has from around it."""
+    """Generate the names and values of a function's closure."""
     cells = getattr(thing, "__closure__", None) or ()
     for name, cell in zip(getattr(getattr(thing, "__code__", None), "co_freevars", ()), cells, strict=True):
         try:
             yield name, cell.cell_contents
-        except ValueError:  # not there yet
+        except ValueError:  # not assigned yet
             continue
 
 
@@ -100,7 +100,7 @@ def _installed() -> tuple[Path, ...]:
 
 
 def _own(module: ModuleType | None) -> bool:
-    """Whether a module is the user's: neither ours, nor Python's, nor installed."""
+    """Return whether a module is the user's: neither coterie's, nor Python's, nor installed."""
     if module is None or module.__name__.partition(".")[0] == "coterie":
         return False
     file = getattr(module, "__file__", None)

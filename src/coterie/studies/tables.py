@@ -1,4 +1,4 @@
-"""Tables of numbers with their standard errors, as text and as LaTeX."""
+"""Tables of means with standard errors, as text and as LaTeX."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-#: What TeX takes for a command, and how to write it.
+#: Special characters of TeX, and their escapes.
 _SPECIAL = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
@@ -24,14 +24,14 @@ _SPECIAL = {
 
 @dataclass(frozen=True, repr=False, eq=False)
 class StudyTable:
-    """Means over seeds, and their standard errors. It prints as text; see :meth:`to_latex`.
+    """Means over seeds with their standard errors. Prints as text; see :meth:`to_latex`.
 
     Attributes
     ----------
     mean, error : DataFrame
-        Of one shape. An error of a single seed is NaN.
+        Tables of equal shape. The error of a single seed is NaN.
     best : DataFrame of bool
-        Which means are the best of those that they are compared with.
+        Whether each mean is the best of its row or column.
     """
 
     mean: pd.DataFrame
@@ -40,7 +40,7 @@ class StudyTable:
 
     @property
     def text(self) -> pd.DataFrame:
-        """The same as text, ``mean ± standard error``."""
+        """The table as text, ``mean ± standard error``."""
         return self._cells(latex=False)
 
     def _cells(self, latex: bool) -> pd.DataFrame:
@@ -54,12 +54,12 @@ class StudyTable:
         return pd.DataFrame(rows, index=self.mean.index, columns=self.mean.columns, dtype=object)
 
     def to_latex(self, caption: str | None = None, label: str | None = None) -> str:
-        r"""The table for a paper: package ``booktabs``, the best in bold, errors after a plus-minus sign.
+        r"""Return the table as LaTeX, for package ``booktabs``: best values in bold, errors after a plus-minus sign.
 
         Parameters
         ----------
         caption, label : str, optional
-            With one of them it is a floating ``table``, else a ``tabular`` alone.
+            If one of them is given, the result is a floating ``table``, otherwise only a ``tabular``.
 
         Returns
         -------
@@ -101,7 +101,7 @@ class StudyTable:
 
 
 def _above(columns: pd.Index, depth: int) -> list[str]:
-    """What is above the last line of the head: the name of the one setting, or values of all settings but the last."""
+    """Return the head without its last line: the only setting's name, or values of all settings but the last."""
     if columns.nlevels == 1:
         groups = [] if columns.name is None else [[(escape(columns.name), len(columns))]]
     else:
@@ -116,7 +116,7 @@ def _above(columns: pd.Index, depth: int) -> list[str]:
 
 
 def _runs(columns: pd.Index, level: int) -> list[tuple[str, int]]:
-    """What stands over neighbouring columns that agree up to a level, and over how many."""
+    """Return the texts over neighbouring columns that agree up to a level, and the number of columns of each."""
     runs = groupby(columns, key=lambda key: key[: level + 1])
     return [(_setting(columns.names[level], key[level]), len(list(same))) for key, same in runs]
 
@@ -128,7 +128,7 @@ def _last(columns: pd.Index) -> list[str]:
 
 
 def _setting(name: Hashable, value: Any) -> str:
-    """The value of a setting; a number says of what it is one."""
+    """Return the value of a setting; a number is preceded by the setting's name."""
     return escape(f"{name} = {value}" if isinstance(value, Number) else value)
 
 
@@ -137,12 +137,12 @@ def _line(cells: list[str]) -> str:
 
 
 def escape(value: Hashable) -> str:
-    """A value as TeX shows it."""
+    """Return a value as TeX shows it."""
     return "".join(_SPECIAL.get(sign, sign) for sign in str(value))
 
 
 def cell(mean: float, error: float, latex: bool = False, bold: bool = False) -> str:
-    """A mean with its standard error, whose first two digits say how many the mean has."""
+    """Return a mean with its standard error; the mean has as many digits as the error's first two require."""
     if math.isnan(mean):
         return "--" if latex else "-"
     if not math.isfinite(mean):
@@ -166,7 +166,7 @@ def cell(mean: float, error: float, latex: bool = False, bold: bool = False) -> 
 
 
 def which_are_best(mean: pd.DataFrame, along_rows: bool, higher: dict[Any, bool]) -> pd.DataFrame:
-    """Which numbers are the best of their row, or of their column; `higher` says of each column whether more is."""
+    """Return which numbers are the best of a row or column; `higher` is, for each column, whether more is better."""
     signed = mean * [1.0 if higher[name] else -1.0 for name in mean.columns]
     top = signed.max(axis=1) if along_rows else signed.max(axis=0)
     alone = mean.shape[1] == 1 if along_rows else mean.shape[0] == 1

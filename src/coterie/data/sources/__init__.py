@@ -1,12 +1,12 @@
-"""Rows that are elsewhere: in files, in a Ray Dataset, in something for each agent. They are read piece by piece.
+"""Sources of rows: files, Ray Datasets, or an object for each agent. They are read piece by piece.
 
 ===========  ===========================================================================================
-``Source``   where rows are; nothing is read for it
+``Source``   the place of the rows; creating one reads nothing
 ``files``    finding and opening files, on this machine or behind a URL
-``readers``  what is in a file: csv, parquet, feather and npz
-``pieces``   the parts of a source that are read one by one, and their rows
-``look``     what is known of some pieces after a look at their rows, on a worker or here
-``survey``   what is known of all of them, and the rows of some agents
+``readers``  reading csv, parquet, feather and npz files
+``pieces``   the parts of a source that are read one at a time
+``look``     a summary of the rows of some pieces, computed on a worker or in this process
+``survey``   a summary of all pieces, and the rows of some agents
 ===========  ===========================================================================================
 """
 
@@ -23,30 +23,31 @@ from ..frames import is_frame
 
 __all__ = ["Source"]
 
-#: What to do about agents whose rows cannot be used.
+#: Handling of agents whose rows cannot be used.
 
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    r"""Where the rows of many agents are: ``fit`` and :func:`coterie.relationship` take one in place of rows.
+    r"""Place of the rows of many agents, which ``fit`` and :func:`coterie.relationship` accept in place of rows.
 
-    A plain path, mapping or Ray Dataset means the same as ``Source(data)``; options are what a Source is for. Rows are
-    read where they are used: on the workers of a cluster with ``engine=``, else in this process.
+    A plain path, mapping or Ray Dataset is equivalent to ``Source(data)``; use a Source to set options. Rows are read
+    by the workers of a cluster with ``engine=``, otherwise in this process.
 
     Parameters
     ----------
     data : path, list of paths, mapping, Ray Dataset or DataFrame
-        * a directory, a glob, a file, a URL (``s3://``, ``gs://``, anything that pyarrow or fsspec knows), or a list of
-          those, of ``.parquet``, ``.feather``, ``.csv``, ``.csv.gz`` and ``.npz`` files. Whose a row is says a column,
-          a hive partition (``store=12/part-0.parquet``) or, without ``agents``, the name of the file;
+        * a directory, a glob, a file, a URL (``s3://``, ``gs://``, or any that pyarrow or fsspec supports), or a list
+        of
+          these, with ``.parquet``, ``.feather``, ``.csv``, ``.csv.gz`` and ``.npz`` files. The agent of a row is given
+          by a column, a hive partition (``store=12/part-0.parquet``) or, without ``agents``, the name of the file;
         * a mapping of agent ids to a path, a function without arguments, a DataFrame or arrays ``(X, y)``. A function
           returns a DataFrame or ``(X, y)``;
-        * a Ray Dataset, whose blocks stay where they are; or one DataFrame.
+        * a Ray Dataset, whose blocks are not moved; or one DataFrame.
     columns : sequence of str, optional
-        Names of the features. Default: all columns but the target and the agents.
+        Names of the features. Default: all columns except the target and the agents.
     bad_agents : {"raise", "skip"}
-        What to do about agents whose rows cannot be used (a file that cannot be read, a missing label, an infinity):
-        refuse them all in one error, or leave them out with a warning.
+        Handling of agents whose rows cannot be used (because of an unreadable file, a missing label, an infinity):
+        "raise" lists them all in one error, and "skip" leaves them out with a warning.
 
     Examples
     --------
@@ -81,7 +82,7 @@ class Source:
                 f" functions, frames or arrays; found {type(self.data).__name__}"
             )
         if isinstance(self.data, Source):
-            raise DataError("a source is given as the data of another one: use it as it is")
+            raise DataError("data is a Source already: use it directly")
 
     def __repr__(self) -> str:
         data = self.data
@@ -95,13 +96,13 @@ class Source:
 
 
 def is_source(X: Any) -> bool:
-    """Whether it says where rows are, rather than being rows: a path, several, a Dataset, a mapping or a Source."""
+    """Return whether X is a source of rows: a path, several paths, a Ray Dataset, a mapping or a Source."""
     mapping = isinstance(X, Mapping) and not hasattr(X, "shape")  # a sparse matrix of SciPy may be a dictionary
     return mapping or isinstance(X, Source) or _is_paths(X) or is_dataset(X)
 
 
 def as_source(data: Any) -> Source:
-    """A source as it is, and anything else that is one with the usual options."""
+    """Return a Source unchanged, and other sources as a Source with default options."""
     return data if isinstance(data, Source) else Source(data)
 
 
@@ -113,19 +114,19 @@ def _is_paths(value: Any) -> bool:
 
 
 def is_dataset(value: Any) -> bool:
-    """Whether it is a Dataset of Ray."""
+    """Return whether a value is a Ray Dataset."""
     return type(value).__module__.startswith("ray.data") and hasattr(value, "to_arrow_refs")
 
 
 def is_ref(value: Any) -> bool:
-    """Whether it is a reference to something that Ray keeps."""
+    """Return whether a value is a reference to an object in Ray's object store."""
     return type(value).__name__ == "ObjectRef" and type(value).__module__.startswith("ray")
 
 
 def placed(source: Source, put: Callable[[Any], Any]) -> Source:
-    """The same source with rows and functions of a mapping put elsewhere: `put` takes one and returns a reference.
+    """Return a source whose mapping holds references: `put` stores an object and returns a reference.
 
-    So that what is sent to workers is small. Whatever cannot be put is refused by its agent.
+    The source is then small enough to be sent to workers. Objects that cannot be stored are refused with their agent.
     """
     if not isinstance(source.data, Mapping):
         return source
@@ -133,7 +134,7 @@ def placed(source: Source, put: Callable[[Any], Any]) -> Source:
     for agent, value in source.data.items():
         try:
             found[agent] = value if isinstance(value, str | PathLike) or is_ref(value) else put(value)
-        except Exception as error:  # whatever the parts of a source raise
+        except Exception as error:  # storing may raise any error
             raise DataError(
                 f"the source of agent {agent!r} cannot be sent to a worker: {error}; give a path, or a function that"
                 " opens what it needs itself"

@@ -1,4 +1,4 @@
-"""Finding and opening files: on this machine, or behind a URL by way of pyarrow and fsspec."""
+"""Finding and opening files: on this machine, or behind a URL with pyarrow and fsspec."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from urllib.parse import unquote
 
 from ...errors import DataError, MissingExtra
 
-#: Endings of files whose rows can be read.
+#: Endings of files that can be read.
 SUFFIXES = (".csv", ".csv.gz", ".parquet", ".feather", ".npz")
 NO_FILE = f"no file there ends in {', '.join(SUFFIXES)}"
 UNKNOWN_KIND = f"unknown kind of file; known are {', '.join(SUFFIXES)}"
-#: Kinds of URL that pyarrow opens itself, in which the path begins with the name of a bucket.
+#: Schemes of URLs that pyarrow opens, with the name of a bucket at the beginning of the path.
 BUCKETS = ("s3", "gs", "gcs", "abfs", "abfss")
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]+://")
 _WILD = re.compile(r"[*?\[]")
@@ -28,37 +28,37 @@ _KEY = re.compile(r"([^=/\\]+)=([^/\\]*)")
 class File:
     """A file that was found."""
 
-    path: str  # of this machine, or a URL
+    path: str  # on this machine, or a URL
     size: int  # in bytes
     keys: tuple[tuple[str, str], ...] = ()  # hive partitions: ("store", "12") for .../store=12/part-0.parquet
 
     @property
     def stem(self) -> str:
-        """Its name without folders and ending."""
+        """Name of the file without folders and ending."""
         return _name(self.path)[: -len(suffix_of(self.path) or "") or None]
 
 
 def suffix_of(path: str) -> str | None:
-    """The known ending of a path; the longest one that fits."""
+    """Return the longest known ending of a path; None if there is none."""
     lower = path.lower()
     return max((suffix for suffix in SUFFIXES if lower.endswith(suffix)), key=len, default=None)
 
 
 def is_url(path: str) -> bool:
-    """Whether a path names a file system, as s3://bucket/visits does."""
+    """Return whether a path is a URL, such as s3://bucket/visits."""
     return _URL.match(path) is not None
 
 
 def has_wildcard(path: str) -> bool:
-    """Whether a path is a pattern of several."""
+    """Return whether a path contains wildcards."""
     return _WILD.search(path) is not None
 
 
 def find_files(paths: Sequence[str]) -> list[File]:
-    """All files of directories, globs and paths, in the order given; those of one directory or glob are sorted.
+    """Find all files of directories, globs and paths, in the given order; files of one directory or glob are sorted.
 
-    Folders such as ``store=12`` are partitions where they lie below the directory, the glob's first wildcard, or the
-    folder that all paths of a list have in common.
+    Folders such as ``store=12`` are partitions if they lie below the directory, the glob's first wildcard, or the
+    common folder of all paths of a list.
     """
     found: list[File] = []
     paths = [plain_path(path) for path in paths]
@@ -74,13 +74,13 @@ def find_files(paths: Sequence[str]) -> list[File]:
 
 
 def plain_path(path: str) -> str:
-    """A path of this machine without ``file://`` and ``~``; a URL as it is."""
+    """Return a path of this machine without ``file://`` and ``~``; a URL is unchanged."""
     path = unquote(path.removeprefix("file://")) if path.startswith("file://") else path
     return path if is_url(path) else os.path.expanduser(path)
 
 
 def open_file(path: str) -> Any:
-    """A file for reading bytes, which can seek."""
+    """Open a file for reading bytes, with seek."""
     if is_url(path):
         system, inside = file_system(path)
         return system.open_input_file(inside)
@@ -88,7 +88,7 @@ def open_file(path: str) -> Any:
 
 
 def file_system(url: str) -> tuple[Any, str]:
-    """The file system of a URL, of pyarrow or else of fsspec, and the path in it; credentials are theirs to find."""
+    """Return the file system of a URL (pyarrow's, or fsspec's) and the path in it; credentials are found by these."""
     scheme, _, inside = url.partition("://")
     host = inside.partition("/")[0]
     system = _of_pyarrow(f"{scheme}://{host}")
@@ -103,7 +103,7 @@ def file_system(url: str) -> tuple[Any, str]:
     try:
         found, path = fsspec.core.url_to_fs(url)
         return fs.PyFileSystem(fs.FSSpecHandler(found)), path
-    except ImportError as error:  # of the package that this kind of file system needs, which fsspec names
+    except ImportError as error:  # fsspec names the package that is missing
         raise MissingExtra(f"reading {scheme}:// needs another package: {error}") from error
     except ValueError as error:
         raise DataError(f"{url}: unknown kind of URL: {error}") from error
@@ -111,7 +111,7 @@ def file_system(url: str) -> tuple[Any, str]:
 
 @lru_cache(maxsize=32)
 def _of_pyarrow(url: str) -> Any:
-    """The file system of one of the URLs that it knows; None for others."""
+    """Return pyarrow's file system for a URL; None if pyarrow does not know its scheme."""
     try:
         from pyarrow import fs
     except ImportError as error:
@@ -121,13 +121,13 @@ def _of_pyarrow(url: str) -> Any:
     try:
         return fs.FileSystem.from_uri(url)[0]
     except (ValueError, NotImplementedError):
-        return None  # it was built without
+        return None  # pyarrow was built without this file system
     except OSError as error:
         raise DataError(f"{url}: cannot be reached: {error}") from error
 
 
 def _local(path: str) -> list[tuple[str, int]]:
-    """Files of a directory, a glob or a path of this machine."""
+    """Find the files of a directory, a glob or a path on this machine."""
     if os.path.isdir(path):
         return _known(_walk(path), path)
     if _WILD.search(path) and not os.path.exists(path):
@@ -140,7 +140,7 @@ def _local(path: str) -> list[tuple[str, int]]:
     if suffix_of(path) is None:
         found = "unknown kind of file" if os.path.exists(path) else "no such file or directory"
         raise DataError(f"{path}: {found}; known are directories, and files that end in {', '.join(SUFFIXES)}")
-    # A file that is not there is found out by whoever reads it, who knows whose it is.
+    # A missing file is reported by its reader, which knows the agent.
     return [(path, os.path.getsize(path) if os.path.isfile(path) else 0)]
 
 
@@ -151,7 +151,7 @@ def _walk(folder: str) -> Iterator[str]:
 
 
 def _known(names: Iterable[str], where: str) -> list[tuple[str, int]]:
-    """Of these files, those that can be read, in a fixed order; others, such as a README, are passed over."""
+    """Return the files that can be read, in a fixed order; other files, such as a README, are skipped."""
     good = {name for name in names if suffix_of(name) and not _hidden(_name(name))}
     if not good:
         raise DataError(f"{where}: {NO_FILE}")
@@ -159,7 +159,7 @@ def _known(names: Iterable[str], where: str) -> list[tuple[str, int]]:
 
 
 def _remote(url: str) -> list[tuple[str, int]]:
-    """Files of a directory, a glob or a path behind a URL."""
+    """Find the files of a directory, a glob or a path behind a URL."""
     url = url.rstrip("/")
     system, inside = file_system(url)
     from pyarrow import fs
@@ -174,7 +174,7 @@ def _remote(url: str) -> list[tuple[str, int]]:
                 raise DataError(f"{url}: {UNKNOWN_KIND}")
             return [(url, info.size or 0)]
         if not wild and suffix_of(url) is not None:
-            return [(url, 0)]  # not there: found out by whoever reads it
+            return [(url, 0)]  # a missing file is reported by its reader
         listed = system.get_file_info(fs.FileSelector(root, recursive=True, allow_not_found=True))
     except OSError as error:
         raise DataError(f"{url}: cannot be listed: {error}") from error
@@ -193,7 +193,7 @@ def _remote(url: str) -> list[tuple[str, int]]:
 
 
 def _pattern(inside: str) -> re.Pattern[str]:
-    """A glob as glob.glob has it: a star stays in its folder, two stars do not; what matches may be a folder."""
+    """Return the regular expression of a glob: "*" matches within a folder, and "**" across folders."""
     meaning = {"*": "[^/]*", "?": "[^/]"}
     text = ""
     *folders, last = inside.split("/")
@@ -208,7 +208,7 @@ def _pattern(inside: str) -> re.Pattern[str]:
 
 
 def _root(path: str) -> str:
-    """The part of a glob before its first wildcard: whole folders."""
+    """Return the folders of a glob before its first wildcard."""
     match = _WILD.search(path)
     return path if match is None else path[: match.start()].rpartition("/")[0]
 
@@ -216,12 +216,12 @@ def _root(path: str) -> str:
 def _common(paths: Sequence[str]) -> str:
     try:
         return os.path.commonpath([os.path.dirname(path) or "." for path in paths])
-    except ValueError:  # on different drives, or one of them absolute
+    except ValueError:  # on different drives, or only one of them absolute
         return ""
 
 
 def _keys(path: str, root: str) -> tuple[tuple[str, str], ...]:
-    """Hive partitions among the folders below a root."""
+    """Return hive partitions among the folders below a root."""
     folders = re.split(r"[/\\]", path.removeprefix(root))[:-1]
     matches = [_KEY.fullmatch(folder) for folder in folders]
     return tuple((match[1], unquote(match[2])) for match in matches if match)
@@ -232,10 +232,10 @@ def _name(path: str) -> str:
 
 
 def _hidden(name: str) -> bool:
-    """Files that other programs leave among tables: _SUCCESS, _metadata, .crc."""
+    """Return whether a file is hidden or written by other programs among tables: _SUCCESS, _metadata, .crc."""
     return name.startswith((".", "_")) and "=" not in name
 
 
 def _natural(path: str) -> list[Any]:
-    """Numbers in names by their size: 2 before 10."""
+    """Return a sort key that orders numbers in names by value: 2 before 10."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", path)]

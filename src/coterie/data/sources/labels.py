@@ -1,4 +1,4 @@
-"""Labels of rows that come in parts: read, counted, and put in codes."""
+"""Labels of rows that are read in parts: parsed, counted and encoded."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from numpy.typing import NDArray
 from ...errors import DataError
 from ..raw import short
 
-#: The most classes that labels may have.
+#: Maximum number of classes.
 MAX_CLASSES = 10_000
 
 
 @dataclass
 class Labels:
-    """Labels as they were found."""
+    """Labels as they were read."""
 
-    values: NDArray[Any]  # of bool, numbers, or text as objects
+    values: NDArray[Any]  # bool, numbers, or text as objects
     missing: NDArray[np.bool_]
     kind: str  # "bool", "number" or "text"; "empty" if all are missing
 
     @classmethod
     def read(cls, y: Any) -> Labels:
-        """Labels of any kind."""
+        """Read labels of any type."""
         if isinstance(getattr(y, "dtype", None), pd.api.extensions.ExtensionDtype):
             y = np.asarray(y.astype(object), dtype=object)
         values = np.asarray(y)
@@ -49,7 +49,7 @@ class Labels:
             if isinstance(odd, str):
                 other = next(value for value in there if not isinstance(value, str))
                 raise DataError(
-                    f"labels are numbers and text, such as {short(other)} and {odd!r}; make them one of both"
+                    f"labels are numbers and text, such as {short(other)} and {odd!r}; make all numbers or all text"
                 )
             raise DataError(f"the label {short(odd)} is a {type(odd).__name__}; labels are numbers, text or booleans")
         known = np.asarray(there)
@@ -63,7 +63,7 @@ class Labels:
         return cls(known, missing, kind)
 
     def unusable(self, what: str, written: bool) -> dict[int, str]:
-        """Rows whose label cannot be used, and why; labels of a csv file that are text are made numbers if they are."""
+        """Return rows whose label cannot be used, with reasons; convert text labels of a csv file if needed."""
         found = dict.fromkeys(
             np.flatnonzero(self.missing).tolist(), "the label is missing: fill it in, or drop the row"
         )
@@ -80,24 +80,24 @@ class Labels:
         return found
 
     def take(self, rows: NDArray[Any]) -> Labels:
-        """Some of them."""
+        """Return the labels of some rows."""
         return Labels(self.values[rows], self.missing[rows], self.kind)
 
 
 @dataclass
 class LabelSummary:
-    """What is known of labels after a look at them: sums, and the distinct ones of classes."""
+    """Summary of labels: moments, and the distinct labels of classes."""
 
     rows: int = 0
     mean: float = 0.0
     square: float = 0.0  # sum of squared deviations from the mean
-    distinct: dict[Any, None] | None = field(default_factory=dict)  # None: too many
-    dtype: Any = None  # that holds all numbers
-    kinds: dict[str, str] = field(default_factory=dict)  # kinds that were found, and a piece that has them
+    distinct: dict[Any, None] | None = field(default_factory=dict)  # None if there are too many
+    dtype: Any = None  # a type that holds all numbers
+    kinds: dict[str, str] = field(default_factory=dict)  # kinds of labels, each with the name of a piece with it
 
     @classmethod
     def of(cls, labels: Labels, what: str, kind: str, piece: str) -> LabelSummary:
-        """Of some labels, none missing."""
+        """Summarise labels without missing values."""
         values = labels.values
         found = cls(len(values), kinds={kind: piece} if len(values) else {})
         if what == "number":
@@ -111,7 +111,7 @@ class LabelSummary:
         return found
 
     def __add__(self, other: LabelSummary) -> LabelSummary:
-        """Of both parts (Chan, Golub and LeVeque 1979)."""
+        """Return the summary of both parts (Chan, Golub and LeVeque 1979)."""
         rows = self.rows + other.rows
         if not rows:
             return self
@@ -129,21 +129,21 @@ class LabelSummary:
 
     @property
     def scale(self) -> float:
-        """Standard deviation."""
+        """Standard deviation of the labels."""
         return math.sqrt(self.square / self.rows) if self.rows else 0.0
 
     def check(self, target: str) -> None:
-        """Refuse numbers here and text there."""
+        """Refuse labels that are numbers in some pieces and text in others."""
         text = next((kind for kind in self.kinds if kind.endswith("text")), None)
         number = next((kind for kind in self.kinds if not kind.endswith("text")), None)
         if text and number:
             raise DataError(
                 f"the labels {target} are numbers in {self.kinds[number]} and text in {self.kinds[text]};"
-                " make them one of both"
+                " make them all numbers or all text"
             )
 
     def classes(self, target: str) -> NDArray[Any]:
-        """The distinct labels, sorted."""
+        """Return the distinct labels, sorted."""
         if self.distinct is None:
             raise DataError(f"{target} has more than {MAX_CLASSES} different values: these are numbers, not classes")
         values = sorted(self.distinct)

@@ -1,4 +1,4 @@
-"""A look at some pieces of a source, on a worker or here, and what is known of all of them together."""
+"""Summaries of the pieces of a source, computed on workers or in this process, and combined."""
 
 from __future__ import annotations
 
@@ -18,46 +18,46 @@ from ..raw import Names, RawTable, label_of, read, sparse_means
 from ..summaries import Numbers, Texts, copies_by_prints, summarise
 from .labels import Labels, LabelSummary
 from .pieces import Piece, Reading
-from .rows import Rows, for_rows
+from .rows import PieceRows, for_rows
 
-#: Pieces, and bytes of them, that a worker looks at in one go. What is found does not depend on who looks.
-BUNDLE, BUNDLE_BYTES = 128, 16_000_000
-#: Agents of one piece that are remembered, at least.
-MANY = 4096
-#: How many bad agents a message names.
-SHOWN = 20
+#: Maximum number of pieces, and of their bytes, in one task of a worker. The result does not depend on the bundles.
+MAX_BUNDLE_PIECES, MAX_BUNDLE_BYTES = 128, 16_000_000
+#: Up to this number of agents, the agents of a piece are stored; also up to 1/16 of all agents.
+MIN_STORED_AGENTS = 4096
+#: Maximum number of bad agents that a message lists.
+MAX_LISTED_AGENTS = 20
 
 # -- agents whose rows cannot be used ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Problem:
-    """Why an agent, or a piece that is nobody's, cannot be used."""
+class Fault:
+    """Reason why an agent, or a piece without a single agent, cannot be used."""
 
-    piece: int | None  # where it was found
-    agent: Hashable  # raw id; None if it is not known
+    piece: int | None  # number of the piece
+    agent: Hashable  # id as read; None if not known
     reason: str
-    harmless: bool = False  # whether the rest of the piece can be used
+    harmless: bool = False  # whether the other rows of the piece can be used
 
 
 @dataclass(frozen=True)
 class BadAgents:
     """Agents and pieces that cannot be used, or that are left out."""
 
-    problems: Sequence[Problem] = ()
+    problems: Sequence[Fault] = ()
 
     @property
     def agents(self) -> set[Hashable]:
-        """Their raw ids."""
+        """Ids, as read, of the bad agents."""
         return {problem.agent for problem in self.problems if problem.agent is not None}
 
     @property
     def pieces(self) -> set[int]:
-        """Pieces of which nothing can be used."""
+        """Numbers of the pieces that cannot be used at all."""
         return {p.piece for p in self.problems if p.agent is None and p.piece is not None and not p.harmless}
 
     def titles(self, pieces: Sequence[Piece]) -> dict[str, tuple[Hashable, str]]:
-        """What to call each of them, its id, and the first thing that is wrong."""
+        """Return for each bad agent or piece its name in messages, its id, and the first reason."""
         found: dict[Hashable, tuple[str, str]] = {}
         for problem in self.problems:
             name = "" if problem.piece is None else pieces[problem.piece].name
@@ -67,7 +67,7 @@ class BadAgents:
         return {title: (key, reason) for key, (title, reason) in found.items()}
 
     def error(self, pieces: Sequence[Piece], others: bool) -> DataError:
-        """One error that lists them; with how to leave them out, if there are others that could be used."""
+        """Return one error that lists them all; if `others` can be used, with advice on how to leave these out."""
         titles = self.titles(pieces)
         lines = [f"{title}: {reason}" for title, (_, reason) in titles.items()]
         skip = '; correct what is wrong, or leave such agents out: ct.data.Source(..., bad_agents="skip")'
@@ -75,36 +75,36 @@ class BadAgents:
         if len(lines) == 1:
             return DataError(lines[0] + advice)
         if len({reason for _, reason in titles.values()}) == 1:
-            return DataError(f"{len(lines)} times the same, first in {lines[0]}{advice}")
-        more = f"\n  and {len(lines) - SHOWN} more" if len(lines) > SHOWN else ""
-        listed = "".join(f"\n  {line}" for line in lines[:SHOWN])
+            return DataError(f"{len(lines)} times the same problem, first in {lines[0]}{advice}")
+        more = f"\n  and {len(lines) - MAX_LISTED_AGENTS} more" if len(lines) > MAX_LISTED_AGENTS else ""
+        listed = "".join(f"\n  {line}" for line in lines[:MAX_LISTED_AGENTS])
         return DataError(f"{len(lines)} agents or files cannot be used{advice}:{listed}{more}")
 
 
 def title_of(agent: Hashable, name: str) -> str:
-    """An agent in an error, and where its rows are."""
+    """Name an agent, and the place of its rows, in an error."""
     if agent is None:
         return name
     shown = repr(str(agent)) if isinstance(agent, str) else repr(agent)
     return f"agent {shown} ({name})" if name else f"agent {shown}"
 
 
-# -- columns of pieces that come from many places ----------------------------------------------------------------------
+# -- columns of pieces from several places -----------------------------------------------------------------------------
 
 
 @dataclass
 class ColumnSet:
-    """Columns of pieces that have the same ones, whatever their order."""
+    """Summary of the columns of pieces with the same columns, in any order."""
 
     names: Names
-    columns: list[Any]  # what is known of each: Numbers or Texts
-    kinds: list[dict[str, str]]  # of each column: kinds that were found, and a piece that has them
+    columns: list[Any]  # summary of each column: Numbers or Texts
+    kinds: list[dict[str, str]]  # of each column: the kinds found, each with the name of a piece with it
     pieces: list[int]
-    single: bool  # whether all are in single precision
-    sparse: bool  # whether any is a sparse matrix
+    single: bool  # whether all pieces have single precision
+    sparse: bool  # whether any piece is a sparse matrix
 
     def add(self, other: ColumnSet) -> None:
-        """Take in the columns of other pieces, by their names."""
+        """Add the columns of other pieces, matched by name."""
         order = list(range(len(other.columns)))
         if self.names != other.names:
             place = {name: j for j, name in enumerate(other.names or ())}
@@ -116,7 +116,7 @@ class ColumnSet:
 
 
 def _added(one: Any, other: Any) -> Any:
-    """The summary of both; a column that is all gaps goes with any. Kinds that do not go together are told later."""
+    """Return the summary of both columns; a column of gaps fits any. Incompatible kinds are reported later."""
     if isinstance(one, Numbers) == isinstance(other, Numbers):
         return one + other
     for empty, some in ((one, other), (other, one)):
@@ -128,7 +128,7 @@ def _added(one: Any, other: Any) -> Any:
 
 
 def difference(one: ColumnSet, reference: ColumnSet, pieces: Sequence[Piece]) -> str:
-    """What tells the columns of a piece from those that most others have."""
+    """Describe how the columns of a piece differ from those of most other pieces."""
     other = pieces[reference.pieces[0]]
     example = other.name or f"agent {other.agent!r}"
     if one.names is None or reference.names is None:
@@ -140,7 +140,7 @@ def difference(one: ColumnSet, reference: ColumnSet, pieces: Sequence[Piece]) ->
 
 
 def columns_of(found: ColumnSet, missing: str, drop: bool) -> Columns:
-    """How the columns of all pieces become numbers."""
+    """Decide how the columns of all pieces are encoded."""
     if found.sparse:
         for j, column in enumerate(found.columns):
             if isinstance(column, Texts) or column.gaps:
@@ -163,22 +163,22 @@ def columns_of(found: ColumnSet, missing: str, drop: bool) -> Columns:
     return decide(found.names, found.columns, missing, copies, drop)
 
 
-# -- what is known of pieces ------------------------------------------------------------------------------------------
+# -- summaries of pieces ----------------------------------------------------------------------------------------------
 
 
 @dataclass
 class Found:
-    """What is known of some pieces."""
+    """Summary of some pieces."""
 
     sets: dict[Any, ColumnSet] = field(default_factory=dict)
-    agents: dict[Hashable, int] = field(default_factory=dict)  # raw ids, numbered as they come
+    agents: dict[Hashable, int] = field(default_factory=dict)  # ids as read, numbered in order of appearance
     sizes: list[int] = field(default_factory=list)
-    holds: dict[int, Any] = field(default_factory=dict)  # agents of pieces that are not one agent's; None: of many
+    holds: dict[int, Any] = field(default_factory=dict)  # agents of each piece with several agents; None if too many
     labels: LabelSummary = field(default_factory=LabelSummary)
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[Fault] = field(default_factory=list)
 
     def add(self, other: Found) -> None:
-        """Take in what is known of the next pieces."""
+        """Add the summary of the next pieces."""
         for key, columns in other.sets.items():
             self.add_columns(key, columns)
         numbers = np.array([self.count(*each) for each in zip(other.agents, other.sizes, strict=True)], np.int64)
@@ -188,14 +188,14 @@ class Found:
         self.problems += other.problems
 
     def add_columns(self, key: Any, columns: ColumnSet) -> None:
-        """Take in columns; those of one key are the same."""
+        """Add a set of columns; sets with the same key are merged."""
         if key in self.sets:
             self.sets[key].add(columns)
         else:
             self.sets[key] = columns
 
     def count(self, raw: Hashable, rows: int) -> int:
-        """Take in some rows of an agent, and return its number."""
+        """Add some rows of an agent, and return its number."""
         k = self.agents.setdefault(raw, len(self.agents))
         if k == len(self.sizes):
             self.sizes.append(0)
@@ -203,13 +203,13 @@ class Found:
         return k
 
     def hold(self, piece: int, agents: Any) -> None:
-        """Remember which agents a piece has rows of; not, if they are many: it will be read in any case."""
+        """Store which agents have rows in a piece, or None for too many agents: the piece is then always read."""
         before = self.holds.get(piece, np.zeros(0, np.int32))
         both = None if agents is None or before is None else np.union1d(before, agents).astype(np.int32)
-        self.holds[piece] = None if both is None or both.size > max(MANY, len(self.agents) // 16) else both
+        self.holds[piece] = None if both is None or both.size > max(MIN_STORED_AGENTS, len(self.agents) // 16) else both
 
     def conflicts(self, reading: Reading, labels: str) -> frozenset[str]:
-        """Columns of csv files and paths that must be read as text."""
+        """Return columns of csv files and paths that must be read as text."""
         found: dict[str, set[str]] = defaultdict(set)
         for each in self.sets.values():
             for name, kinds in zip(each.names or (), each.kinds, strict=False):
@@ -225,34 +225,34 @@ class Found:
         )
 
     def bad(self, pieces: Sequence[Piece], out: BadAgents) -> BadAgents:
-        """All agents and pieces that cannot be used."""
+        """Return all agents and pieces that cannot be used."""
         problems = list(self.problems)
         reference = self.reference()
         for each in self.sets.values():
             if reference is None or each is reference:
                 continue
-            # Columns of arrays have no names: they are the same by their number.
+            # Columns of arrays have no names, and are matched by number.
             unnamed = each.names is None or reference.names is None
             if not unnamed or len(each.columns) != len(reference.columns):
                 reason = difference(each, reference, pieces)
-                problems += [Problem(k, pieces[k].agent, reason) for k in dict.fromkeys(each.pieces)]
+                problems += [Fault(k, pieces[k].agent, reason) for k in dict.fromkeys(each.pieces)]
         known = {problem.agent for problem in problems} | out.agents
         for k, piece in enumerate(pieces):
             if piece.agent is not None and piece.agent not in self.agents and piece.agent not in known:
                 known.add(piece.agent)
-                problems.append(Problem(k, piece.agent, "no rows"))
+                problems.append(Fault(k, piece.agent, "no rows"))
         return BadAgents(problems)
 
     def reference(self) -> ColumnSet | None:
-        """The columns that most pieces have; those of arrays have no names, and are taken for them."""
+        """Return the columns that most pieces have; columns with names are preferred to those of arrays."""
         return max(self.sets.values(), key=lambda each: (each.names is not None, len(set(each.pieces))), default=None)
 
     def leaves(self, bad: BadAgents) -> bool:
-        """Whether anybody is left without these."""
+        """Return whether any agent is left without the bad ones."""
         return not bad.agents.issuperset(self.agents)
 
     def counts(self, bad: BadAgents) -> bool:
-        """Whether rows of these are among what was found."""
+        """Return whether the summary includes rows of the bad agents or pieces."""
         pieces = {k for each in self.sets.values() for k in each.pieces}
         return not bad.agents.isdisjoint(self.agents) or not bad.pieces.isdisjoint(pieces)
 
@@ -266,15 +266,15 @@ def look_at(
     owner: str,
     out: set[Hashable],
 ) -> Found:
-    """What is known of some numbered pieces: this runs on a worker."""
+    """Summarise some numbered pieces; this runs on a worker."""
     found = Found()
     pieces = dict(bundle)
-    first = bundle[0][0] << 40 if bundle else 0  # of the rows' numbers, for fingerprints: no two bundles share any
+    first = bundle[0][0] << 40 if bundle else 0  # number of the first row, for fingerprints: unique to the bundle
 
-    def use(rows: Rows) -> None:
+    def use(rows: PieceRows) -> None:
         nonlocal first
         problems = [
-            Problem(k, None, f"row {row}: the agent is missing" + (f", as in {n - 1} more" if n > 1 else ""), True)
+            Fault(k, None, f"row {row}: the agent is missing" + (f", as in {n - 1} more" if n > 1 else ""), True)
             for k, row, n in rows.orphans
         ]
         if out and not out.isdisjoint(rows.ids):
@@ -290,7 +290,7 @@ def look_at(
             for row in sorted(bad):
                 worst.setdefault(int(rows.codes[row]), row)
             problems += [
-                Problem(int(rows.pieces[row]), rows.ids[code], f"row {rows.places[row]}: {bad[row]}")
+                Fault(int(rows.pieces[row]), rows.ids[code], f"row {rows.places[row]}: {bad[row]}")
                 for code, row in worst.items()
             ]
             keep = np.flatnonzero(~np.isin(rows.codes, list(worst)))
@@ -303,14 +303,14 @@ def look_at(
         found.problems += problems
 
     def failed(number: int, reason: str) -> None:
-        found.problems.append(Problem(number, pieces[number].agent, reason))
+        found.problems.append(Fault(number, pieces[number].agent, reason))
 
     for_rows(bundle, reading, use, failed)
     return found
 
 
-def _checked(rows: Rows, said: Labels, labels: str, missing: str, owner: str) -> tuple[RawTable, dict[int, str]]:
-    """The features, and rows that cannot be used, with why."""
+def _checked(rows: PieceRows, said: Labels, labels: str, missing: str, owner: str) -> tuple[RawTable, dict[int, str]]:
+    """Return the features, and the rows that cannot be used, with reasons."""
     bad = said.unusable(labels, rows.written is None)
     table = read(rows.X, owner)
     if table.sparse is not None:
@@ -326,9 +326,9 @@ def _checked(rows: Rows, said: Labels, labels: str, missing: str, owner: str) ->
 
 
 def _add(
-    found: Found, rows: Rows, table: RawTable, said: Labels, labels: str, pieces: dict[int, Piece], first: int
+    found: Found, rows: PieceRows, table: RawTable, said: Labels, labels: str, pieces: dict[int, Piece], first: int
 ) -> None:
-    """Take in rows that can be used."""
+    """Add rows that can be used to the summary."""
     numbers = np.unique(rows.pieces).tolist()
     name = pieces[numbers[0]].name or f"agent {pieces[numbers[0]].agent!r}"
     if table.sparse is not None:
@@ -343,7 +343,7 @@ def _add(
     kind = said.kind if said.kind != "bool" or rows.written is None else "number"
     tag = f"written {kind}" if rows.written is None else kind
     summary = LabelSummary.of(said, labels, tag, name)
-    # From here on nothing can fail: what is refused leaves no trace.
+    # All checks are done: a piece that was refused has not changed the summary.
     found.add_columns(key, mine)
     found.labels = found.labels + summary
     sizes = np.bincount(rows.codes, minlength=len(rows.ids))
@@ -355,8 +355,8 @@ def _add(
             found.hold(number, places[code[holder == number]])
 
 
-def _kind(rows: Rows, table: RawTable, j: int, column: Numbers | Texts, name: str) -> dict[str, str]:
-    """What a column holds, and where; nothing if all of it is missing."""
+def _kind(rows: PieceRows, table: RawTable, j: int, column: Numbers | Texts, name: str) -> dict[str, str]:
+    """Return the kind of a column and the name of its piece; empty if all values are missing."""
     if column.gaps == column.rows:
         return {}
     written = table.names is not None and (rows.written is None or table.names[j] in rows.written)
@@ -371,15 +371,15 @@ def _kind(rows: Rows, table: RawTable, j: int, column: Numbers | Texts, name: st
 
 
 def bundles(pieces: Sequence[Piece], out: BadAgents) -> list[list[tuple[int, Piece]]]:
-    """Numbered pieces, several small ones together."""
+    """Return numbered pieces in bundles of several small pieces."""
     found: list[list[tuple[int, Piece]]] = []
     room, agents, gone = 0, out.agents, out.pieces
     for k, piece in enumerate(pieces):
         if k in gone or piece.agent in agents:
             continue
-        if not found or room <= 0 or len(found[-1]) >= BUNDLE:
+        if not found or room <= 0 or len(found[-1]) >= MAX_BUNDLE_PIECES:
             found.append([])
-            room = BUNDLE_BYTES
+            room = MAX_BUNDLE_BYTES
         found[-1].append((k, piece))
         room -= piece.size
     return found

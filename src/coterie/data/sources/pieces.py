@@ -1,4 +1,4 @@
-"""The pieces of a source, in the order of rows: what there is to read, before anything is read."""
+"""The pieces of a source in the order of rows, found before anything is read."""
 
 from __future__ import annotations
 
@@ -14,43 +14,43 @@ from ..ids import Written
 from . import Source, is_dataset
 from .files import File, find_files, has_wildcard, is_url, open_file, plain_path, suffix_of
 
-#: A hive partition of rows that have no value there.
+#: Value of a hive partition for rows whose value is missing.
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
-#: Bytes above which a parquet file is read row group by row group, and a csv file in chunks.
-LARGE = 64_000_000
+#: File size, in bytes, above which a parquet file is read by row groups, and a csv file in chunks.
+LARGE_FILE_BYTES = 64_000_000
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of a source that is read at once: small, and fit to be sent to whoever reads it."""
+    """A part of a source that is read at once; small enough to be sent to a worker."""
 
     name: str  # in messages; "" for an entry of a mapping that is no file
-    data: Any  # a path, a reference of Ray, a frame, arrays (X, y), or a function that returns such
-    agent: Hashable = None  # of all its rows; None if a column says whose they are
+    data: Any  # a path, a reference of Ray, a frame, arrays (X, y), or a function that returns a frame or arrays
+    agent: Hashable = None  # of all rows; None if a column names the agents
     keys: tuple[tuple[str, str], ...] = ()  # hive partitions that are columns
     group: int | None = None  # row group of a parquet file
-    size: int = 0  # in bytes, if it is known
+    size: int = 0  # in bytes; 0 if not known
 
 
 @dataclass(frozen=True)
 class Reading:
-    """Which columns are read, and how."""
+    """The columns that are read, and how."""
 
-    target: str | None = None  # the column of labels, where rows are tables
-    agents: str | None = None  # the column of ids
+    target: str | None = None  # column of labels, for tables
+    agents: str | None = None  # column of ids
     columns: tuple[str, ...] | None = None  # names of the features; None for all others
-    text: frozenset[str] = frozenset()  # columns of csv files and of paths that are text, whatever they look like
+    text: frozenset[str] = frozenset()  # columns of csv files and of paths that are read as text, even if numbers
 
     @property
     def named(self) -> list[str] | None:
-        """All columns that are read; None for all that there are."""
+        """All columns that are read; None for all columns of the file."""
         if self.columns is None:
             return None
         return [*self.columns, *(name for name in (self.target, self.agents) if name is not None)]
 
 
 def pieces_of(source: Source, agents: str | None) -> tuple[list[Piece], str | None]:
-    """The parts that are read one by one, in the order of rows; and the column that holds the agents, if it is one."""
+    """Return the pieces of a source in the order of rows, and the name of the column of agents, if there is one."""
     data = source.data
     if not (agents is None or isinstance(agents, str)):
         raise DataError(
@@ -67,7 +67,7 @@ def pieces_of(source: Source, agents: str | None) -> tuple[list[Piece], str | No
     if is_dataset(data) or is_frame(data):
         if agents is None:
             what = "table" if is_frame(data) else "Dataset"
-            raise DataError(f"agents= is missing: name the column of the {what} that says whose row it is")
+            raise DataError(f"agents= is missing: name the column of the {what} that holds each row's agent")
         if is_frame(data):
             return [Piece("the table", data)], agents
         return [Piece(f"block {k}", ref) for k, ref in enumerate(data.to_arrow_refs())], agents
@@ -86,9 +86,9 @@ def pieces_of(source: Source, agents: str | None) -> tuple[list[Piece], str | No
 
 
 def _parts(file: File, agent: Any, keys: Mapping[str, str]) -> list[Piece]:
-    """The pieces of a file: a large one is read in parts."""
+    """Return the pieces of a file: a large parquet file has one piece for each row group."""
     piece = Piece(file.path, _full(file.path), agent, tuple(keys.items()), size=file.size)
-    if suffix_of(file.path) != ".parquet" or file.size <= LARGE:
+    if suffix_of(file.path) != ".parquet" or file.size <= LARGE_FILE_BYTES:
         return [piece]
     try:
         from pyarrow import parquet
@@ -97,12 +97,12 @@ def _parts(file: File, agent: Any, keys: Mapping[str, str]) -> list[Piece]:
             meta = opened.metadata
             sizes = [meta.row_group(g).total_byte_size for g in range(meta.num_row_groups)]
     except (ImportError, OSError, ValueError):
-        return [piece]  # its reader will say why it cannot be read
+        return [piece]  # its reader reports why the file cannot be read
     return [replace(piece, name=f"{piece.name}, row group {g}", group=g, size=size) for g, size in enumerate(sizes)]
 
 
 def _entry(agent: Hashable, value: Any) -> list[Piece]:
-    """The pieces of one agent of a mapping."""
+    """Return the pieces of one agent of a mapping."""
     if not isinstance(value, str | PathLike):
         return [Piece("", value, agent)]
     path = fspath(value)
@@ -110,12 +110,12 @@ def _entry(agent: Hashable, value: Any) -> list[Piece]:
         try:
             return [part for file in find_files([path]) for part in _parts(file, agent, dict(file.keys))]
         except DataError:
-            pass  # found out by whoever reads it, so that all bad agents are told of at once
+            pass  # reported when the piece is read, so that all bad agents are listed together
     full = _full(path)
     return [Piece(path, full, agent, size=os.path.getsize(full) if os.path.isfile(full) else 0)]
 
 
 def _full(path: str) -> str:
-    """A path that means the same wherever a worker runs."""
+    """Return an absolute path or a URL, for workers in other folders."""
     path = plain_path(path)
     return path if is_url(path) else os.path.abspath(path)

@@ -1,4 +1,4 @@
-"""What is in a file or in memory: tables of csv, parquet and feather, arrays of npz. Nothing is unpickled."""
+"""Readers of tables (csv, parquet, feather), arrays (npz) and objects in memory. Nothing is unpickled."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from ..ids import WRITTEN_NUMBER
 from ..raw import as_array
 from . import is_ref
 from .files import NO_FILE, UNKNOWN_KIND, find_files, has_wildcard, is_url, open_file, suffix_of
-from .pieces import LARGE, Piece, Reading
+from .pieces import LARGE_FILE_BYTES, Piece, Reading
 
-#: Rows of a chunk of a csv file that is larger than ``LARGE``.
-CSV_ROWS = 100_000
+#: Number of rows in a chunk of a csv file larger than ``LARGE_FILE_BYTES``.
+CSV_CHUNK_ROWS = 100_000
 CSR = ("X_data", "X_indices", "X_indptr", "X_shape")
 
 
 def read_table(path: str | PathLike[str], ids: Sequence[str] = (), as_text: bool = False) -> pd.DataFrame:
     """Read a data frame from a .csv, .csv.gz, .parquet or .feather file.
 
-    In a csv file nothing says what is a number and what is missing. Columns named in `ids` stay as they are written,
-    so that agents "007" and "NA" keep their names; they are numbers if all of them are written as numbers, and not
-    ``as_text``: for :func:`ids_like`.
+    A csv file does not say which values are numbers and which are missing. Columns named in `ids` are read as text, so
+    that agents "007" and "NA" keep their names; a column becomes numbers if all its ids are written as numbers, unless
+    ``as_text`` is set (see :func:`ids_like`).
     """
     path = Path(path)
     readers: dict[str | None, Callable[[Path], pd.DataFrame]] = {
@@ -59,7 +59,7 @@ def read_table(path: str | PathLike[str], ids: Sequence[str] = (), as_text: bool
 
 
 def read_tables(path: str | PathLike[str], ids: Sequence[str] = (), as_text: bool = False) -> pd.DataFrame:
-    """Read one file, or all files of a directory or a glob, with the keys of hive partitions as columns of text."""
+    """Read one file, or all files of a directory or a glob, with hive partitions as columns of text."""
     path = Path(path)
     if path.is_file() or not (path.is_dir() or has_wildcard(str(path))):
         return read_table(path, ids, as_text)
@@ -69,7 +69,7 @@ def read_tables(path: str | PathLike[str], ids: Sequence[str] = (), as_text: boo
 
 
 def ids_like(ids: pd.Series, members: Sequence[Any]) -> pd.Series:
-    """Ids of one file as those of another one: where these are not all text, what is written as a number is one."""
+    """Convert ids of one file to the types in another: if its members are not all text, numbers become numbers."""
     if all(isinstance(member, str) for member in members):
         return pd.Series([None if pd.isna(one) else str(one) for one in ids], index=ids.index, dtype=object)
     if pd.api.types.is_numeric_dtype(ids):
@@ -78,19 +78,19 @@ def ids_like(ids: pd.Series, members: Sequence[Any]) -> pd.Series:
 
 
 def _number(one: Any) -> Any:
-    """An id as a number, if it is written as one: 007 is not 7."""
+    """Return an id as a number if it is written as one; "007" is not 7."""
     if not isinstance(one, str) or not WRITTEN_NUMBER.fullmatch(one.strip()):
         return one
     return float(one) if "." in one else int(one)
 
 
 def _read_csv(source: Any, ids: Sequence[str], **options: Any) -> Any:
-    """A csv file, or chunks of it; ids are "=" and then what is written there: pandas would look for gaps in it."""
+    """Read a csv file, or chunks of it; "=" is prepended to ids: pandas must not read them as missing."""
     return pd.read_csv(source, converters=dict.fromkeys(ids, "={}".format), **options)
 
 
 def _as_written(frame: pd.DataFrame, ids: Sequence[str], as_text: bool) -> pd.DataFrame:
-    """Ids from text: numbers if all are written as numbers and may be, else text; nothing at all is a gap."""
+    """Convert ids read as text: to numbers if all are written as numbers and `as_text` is False; "" is missing."""
     for name in frame.columns.intersection(ids):
         texts = frame[name].str[1:]
         if not as_text and all(WRITTEN_NUMBER.fullmatch(text.strip()) for text in texts):
@@ -102,7 +102,7 @@ def _as_written(frame: pd.DataFrame, ids: Sequence[str], as_text: bool) -> pd.Da
 
 @contextmanager
 def _telling(path: str, where: str = "") -> Iterator[None]:
-    """Whatever readers of a file raise, as an error of ours."""
+    """Convert the errors of file readers to a DataError or MissingExtra."""
     try:
         yield
     except FileNotFoundError as error:
@@ -122,20 +122,20 @@ def _telling(path: str, where: str = "") -> Iterator[None]:
 
 @dataclass
 class Chunk:
-    """Rows as they were read: of one kind, so that those of the same signature can be put together."""
+    """Rows as read from one piece; chunks with equal signatures can be concatenated."""
 
     kind: str  # "csv", "pandas", "polars", "arrow", "array", "sparse"
     table: Any
-    y: Any = None  # labels, if they are not a column
+    y: Any = None  # labels, if labels are not a column
 
     @property
     def rows(self) -> int:
-        """Their number."""
+        """Number of rows."""
         return int(self.table.shape[0])
 
     @property
     def signature(self) -> Hashable:
-        """What chunks have in common that can be put together."""
+        """Key that is equal for chunks that can be concatenated."""
         table = self.table
         labels = None if self.y is None else str(self.y.dtype)
         if self.kind == "arrow":
@@ -148,7 +148,7 @@ class Chunk:
 
 
 def contents(piece: Piece, reading: Reading) -> Iterator[Chunk]:
-    """The rows of a piece, in one or several chunks."""
+    """Generate the rows of a piece, in one or several chunks."""
     data = piece.data
     if is_ref(data):
         import ray
@@ -161,7 +161,7 @@ def contents(piece: Piece, reading: Reading) -> Iterator[Chunk]:
     if callable(data) and not is_frame(data):
         try:
             data, what = data(), "its function"
-        except Exception as error:  # whatever it is, the agent that it comes from has to be named
+        except Exception as error:  # a user's function may raise any error, which must name the agent
             raise DataError(f"its function raised {type(error).__name__}: {error}") from error
     pyarrow = sys.modules.get("pyarrow")
     if pyarrow is not None and isinstance(data, pyarrow.Table):
@@ -192,7 +192,7 @@ def _arrays(X: Any, y: Any) -> Chunk:
             raise DataError(f"X must be 2-D, (rows, features); got shape {X.shape}")
     labels = np.asarray(y)
     if labels.dtype.kind in "US" and not isinstance(y, np.ndarray):
-        labels = np.asarray(y, dtype=object)  # numbers in a mixed list would be text
+        labels = np.asarray(y, dtype=object)  # NumPy has converted the numbers of a mixed list to text
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
     if labels.ndim != 1:
@@ -203,7 +203,7 @@ def _arrays(X: Any, y: Any) -> Chunk:
 
 
 def _file(path: str, piece: Piece, reading: Reading) -> Iterator[Chunk]:
-    """The rows of a file."""
+    """Generate the rows of a file."""
     suffix = suffix_of(path)
     if suffix is None:
         if not is_url(path) and not os.path.exists(path):
@@ -222,7 +222,7 @@ def _file(path: str, piece: Piece, reading: Reading) -> Iterator[Chunk]:
 def _csv(stream: Any, piece: Piece, reading: Reading) -> Iterator[Chunk]:
     wanted = reading.named
     ids = [] if reading.agents is None or piece.agent is not None else [reading.agents]
-    whole = 0 < piece.size <= LARGE
+    whole = 0 < piece.size <= LARGE_FILE_BYTES
     names: list[str] = []
 
     def use(name: str) -> bool:
@@ -237,7 +237,7 @@ def _csv(stream: Any, piece: Piece, reading: Reading) -> Iterator[Chunk]:
             dtype=dict.fromkeys(reading.text - set(ids), str),
             usecols=None if wanted is None else use,
             low_memory=False,
-            chunksize=None if whole else CSV_ROWS,
+            chunksize=None if whole else CSV_CHUNK_ROWS,
         )
     except pd.errors.EmptyDataError as error:
         raise DataError("the file is empty") from error
@@ -270,7 +270,7 @@ def _feather(stream: Any, piece: Piece, reading: Reading) -> Iterator[Chunk]:
 
 
 def _present(names: Sequence[str], piece: Piece, reading: Reading) -> list[str]:
-    """Of the columns that are read those that a file has: all but what its path says."""
+    """Return the names of the columns to read from a file, without those given by its path; refuse missing columns."""
     named = names if reading.named is None else reading.named
     told = {*dict(piece.keys), *([] if piece.agent is None else [reading.agents])}
     for name in named:
@@ -280,14 +280,14 @@ def _present(names: Sequence[str], piece: Piece, reading: Reading) -> list[str]:
 
 
 def _read_arrays(stream: Any) -> tuple[Any, np.ndarray]:
-    """Features and labels of an open file: ``X`` and ``y``; or ``X_data``, ``X_indices``, ``X_indptr``, ``X_shape``."""
+    """Read features and labels of an open file: ``X`` and ``y``, or the arrays in ``CSR`` and ``y``."""
     arrays = _task_arrays(np.load(stream, allow_pickle=False))
     y = arrays.pop("y")
     return (arrays["X"] if "X" in arrays else _csr(**arrays)), y
 
 
 def _task_arrays(file: Any) -> dict[str, np.ndarray]:
-    """Those that make up a task."""
+    """Return the arrays of a task from an npz file."""
     if isinstance(file, np.ndarray):
         raise DataError("a single array, and no npz file; write it with np.savez(path, X=X, y=y)")
     names = set(file.files)
@@ -316,7 +316,7 @@ def _csr(X_data: np.ndarray, X_indices: np.ndarray, X_indptr: np.ndarray, X_shap
             raise DataError(f"{name} must be 1-D and of integers, got {array.dtype} of shape {array.shape}")
     if X_shape.size != 2:
         raise DataError(f"X_shape must be two numbers, (rows, features), got {X_shape.tolist()}")
-    # Compiled code trusts these arrays, and SciPy leaves this one out if the last entry is 0.
+    # Compiled code relies on this property, and SciPy does not check it if the last entry is 0.
     if (np.diff(X_indptr.astype(np.int64)) < 0).any():
         raise DataError("X_indptr must not decrease")
     try:

@@ -1,7 +1,8 @@
-"""Rows of pieces: files, row groups, blocks of a Dataset, entries of a mapping, several of them together.
+"""Rows of pieces (files, row groups, blocks of a Dataset, entries of a mapping), several pieces at a time.
 
-Small pieces that look alike are put together before anything is done with them, since ten thousand files of ten rows
-take the time of ten thousand calls otherwise; large ones are read in chunks. Memory grows with neither.
+Small pieces with equal signatures are concatenated before processing, since ten thousand files of ten rows would
+otherwise need ten thousand calls; large ones are read in chunks. Memory does not grow with the number or size of
+pieces.
 """
 
 from __future__ import annotations
@@ -23,26 +24,26 @@ from ..ids import WRITTEN_NUMBER, Integers, Written, distinct
 from .pieces import NULL_PARTITION, Piece, Reading
 from .readers import Chunk, contents
 
-#: Numbers and texts that are worked on at a time.
-CELLS = 1_000_000
+#: Number of values (numbers and texts) that are processed at a time.
+MAX_BATCH_CELLS = 1_000_000
 
 
 @dataclass
-class Rows:
-    """Rows of one or several pieces that look alike."""
+class PieceRows:
+    """Rows of one or several pieces with equal signatures."""
 
     X: Any  # features: a frame, an array or a sparse matrix
-    y: Any  # labels, as they were found
-    ids: list[Hashable]  # distinct ids, and which of them each row has
-    codes: Integers
+    y: Any  # labels as read
+    ids: list[Hashable]  # distinct ids
+    codes: Integers  # index in `ids` of each row
     pieces: Integers  # number of the piece of each row
     places: Integers  # number of each row in its piece
-    order: Integers  # of each row among all that were read
-    written: frozenset[str] | None  # columns in which nothing but the text says what it is; None: all of a csv file
-    orphans: list[tuple[int, int, int]]  # (piece, row, how many): rows without an id, which are left out
+    order: Integers  # of each row among all rows read
+    written: frozenset[str] | None  # columns read as text, whose type is only known by their text; None: all (csv)
+    orphans: list[tuple[int, int, int]]  # (piece, row, count) of rows without an id, which are left out
 
-    def take(self, rows: NDArray[Any]) -> Rows:
-        """Some of the rows, in the same order."""
+    def take(self, rows: NDArray[Any]) -> PieceRows:
+        """Return some of the rows, in the same order."""
         used, codes = np.unique(self.codes[rows], return_inverse=True)
         return replace(
             self,
@@ -57,8 +58,8 @@ class Rows:
         )
 
 
-class _Part(NamedTuple):
-    """A chunk of a numbered piece: where its rows are in the piece, and among all that were read."""
+class _PlacedChunk(NamedTuple):
+    """A chunk of a numbered piece, with the first row's number in the piece and among all rows read."""
 
     number: int
     piece: Piece
@@ -70,18 +71,20 @@ class _Part(NamedTuple):
 def for_rows(
     pieces: Iterable[tuple[int, Piece]],
     reading: Reading,
-    use: Callable[[Rows], None],
+    use: Callable[[PieceRows], None],
     failed: Callable[[int, str], None],
 ) -> None:
-    """Call `use` with the rows of numbered pieces, several at a time, and `failed` with why a piece is of no use.
+    """Call `use` with the rows of numbered pieces, several pieces at a time, and `failed` with pieces that cannot be
+    used.
 
-    What `use` refuses with a DataError is given to it again piece by piece, so that only those at fault fail.
+    If `use` raises a DataError for several pieces, it is called again for each of them, so that only faulty pieces
+    fail.
     """
-    batches: dict[Hashable, list[_Part]] = {}
+    batches: dict[Hashable, list[_PlacedChunk]] = {}
     cells: Counter[Hashable] = Counter()
     order = 0
 
-    def flush(parts: list[_Part]) -> None:
+    def flush(parts: list[_PlacedChunk]) -> None:
         try:
             use(_rows(parts, reading))
         except DataError as error:
@@ -103,18 +106,18 @@ def for_rows(
             if not chunk.rows:
                 continue
             key = (chunk.signature, piece.agent is None, tuple(dict(piece.keys)))
-            batches.setdefault(key, []).append(_Part(number, piece, chunk, place, order))
+            batches.setdefault(key, []).append(_PlacedChunk(number, piece, chunk, place, order))
             place, order = place + chunk.rows, order + chunk.rows
             cells[key] += chunk.rows * chunk.table.shape[1]
-            if cells[key] >= CELLS:
+            if cells[key] >= MAX_BATCH_CELLS:
                 del cells[key]
                 flush(batches.pop(key))
     for parts in batches.values():
         flush(parts)
 
 
-def _rows(parts: list[_Part], reading: Reading) -> Rows:
-    """The rows of all parts, with their labels and ids."""
+def _rows(parts: list[_PlacedChunk], reading: Reading) -> PieceRows:
+    """Return the rows of all chunks, with their labels and ids."""
     numbers, owned, read, place, order = (list(each) for each in zip(*parts, strict=True))
     kind, keys = read[0].kind, tuple(dict(owned[0].keys))
     sizes = np.array([chunk.rows for chunk in read])
@@ -129,11 +132,11 @@ def _rows(parts: list[_Part], reading: Reading) -> Rows:
     else:
         number = {owner: k for k, owner in enumerate(dict.fromkeys(piece.agent for piece in owned))}
         ids, codes = list(number), np.repeat([number[piece.agent] for piece in owned], sizes)
-        if is_frame(X) and reading.agents in X.columns:  # what the path says, again
+        if is_frame(X) and reading.agents in X.columns:  # repeats the agent in the path
             X, _ = split_frame(X, reading.agents)
     if y is None:
         if reading.target is None:
-            raise DataError("which column holds the labels is not said: name it")
+            raise DataError("the column of the labels is missing: name it, as y= or target=")
         X, [y] = split_frame(X, reading.target)
     if reading.columns is not None:
         known = list(X.columns)
@@ -143,7 +146,7 @@ def _rows(parts: list[_Part], reading: Reading) -> Rows:
         X = X[list(reading.columns)]
     pieces, places = np.repeat(numbers, sizes), spans(np.array(place), sizes)
     written = None if kind == "csv" else frozenset(keys)
-    rows = Rows(X, y, ids, codes, pieces, places, spans(np.array(order), sizes), written, [])
+    rows = PieceRows(X, y, ids, codes, pieces, places, spans(np.array(order), sizes), written, [])
     lost = np.flatnonzero(codes < 0)
     if not lost.size:
         return rows
@@ -171,7 +174,7 @@ def _joined(kind: str, tables: list[Any]) -> Any:
 
 
 def _with_keys(frame: Any, keys: list[tuple[tuple[str, str], ...]], sizes: Integers, reading: Reading) -> Any:
-    """A frame with a column for each hive partition that is one; a column of the same name in the file wins."""
+    """Return a frame with a column for each hive partition; a column of the same name in the file has priority."""
     wanted = reading.named
     for k, name in enumerate(dict(keys[0])):
         if name in frame.columns or (wanted is not None and name not in wanted):
@@ -184,13 +187,13 @@ def _with_keys(frame: Any, keys: list[tuple[tuple[str, str], ...]], sizes: Integ
 
 
 def _split_off_ids(frame: Any, name: str, written: bool) -> tuple[Any, list[Hashable], Integers]:
-    """A table without the column of ids; these, and which of them each row has, -1 for none."""
+    """Return a table without the column of ids, the distinct ids, and the index of each row's id, -1 for none."""
     rest, [column] = split_frame(frame, name)
     if is_polars(column):
         codes, found = distinct(column)
         return rest, found, codes
     if written:
-        codes, texts = column.factorize()  # "=" and then the id, see _read_csv
+        codes, texts = column.factorize()  # "=" followed by the id, see _read_csv
         ids: list[Hashable] = [Written(text[1:]) for text in texts.tolist()]
         gaps = [k for k, text in enumerate(ids) if not text]
         return rest, ids, np.where(np.isin(codes, gaps), -1, codes).astype(np.int64)

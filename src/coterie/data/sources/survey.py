@@ -1,7 +1,7 @@
-"""One look at all rows, wherever they are: who the agents are, how columns become numbers, what the labels are.
+"""Survey of a source: one pass over all rows that finds agents, encodings of columns, and labels.
 
-Pieces are looked at one by one, on a cluster by its workers, and what is known of them is added up. So neither memory
-here nor what travels grows with the number of rows.
+Pieces are summarised one at a time, on a cluster by its workers, and the summaries are added. Neither memory here nor
+network traffic grows with the number of rows.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from ..raw import Names
 from ..table import Table
 from . import Source, as_source
 from .labels import Labels
-from .look import SHOWN, BadAgents, ColumnSet, Found, bundles, columns_of, look_at, title_of
+from .look import MAX_LISTED_AGENTS, BadAgents, ColumnSet, Found, bundles, columns_of, look_at, title_of
 from .pieces import Piece, Reading, pieces_of
-from .rows import Rows, for_rows
+from .rows import PieceRows, for_rows
 
 __all__ = ["Survey", "collected", "survey"]
 
 log = logging.getLogger("coterie")
 
-#: What labels are: numbers; classes, which are numbered; or left as they are.
+#: Kinds of labels: numbers; classes, which are numbered; or labels that are left unchanged.
 LABELS = ("number", "class", "any")
-#: In place of the member of all rows of a piece: rows of several, and of nobody that is left.
+#: In place of a piece's single member: the piece has rows of several members, or of no member that is left.
 SEVERAL, NOBODY = -1, -2
 
 
@@ -53,25 +53,25 @@ def survey(
     map: Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]] = builtins.map,
     owner: str = "Survey",
 ) -> Survey:
-    """Look once at all rows of a source.
+    """Summarise all rows of a source in one pass.
 
     Parameters
     ----------
-    source : Source, or what one is made of
+    source : Source, or any value that a Source accepts
     target : str or None
         Column of the labels; None if no piece is a table.
     agents : str, optional
-        Column, or hive partition, that says whose row it is. Default: the only partition, else the name of the file.
+        Column, or hive partition, of the agents. Default: the only partition, otherwise the name of the file.
     missing : {"fill", "error"}
-        What happens to gaps among the features: an agent that has some is a bad one with "error".
+        Handling of missing values among the features: with "error", an agent with missing values is a bad one.
     labels : {"number", "class", "any"}
-        What labels are: numbers; classes; or whatever they are, left alone.
+        Kind of the labels: numbers, classes, or labels that are left unchanged.
     drop : bool
-        Whether columns of numbers that are constant, or a copy of another one, are left out.
+        Whether columns of numbers that are constant or copies are dropped.
     map : callable
-        Calls a function with each of many things, in order: :func:`builtins.map`, or workers of a cluster.
+        A function that calls another with each of many items, in order: :func:`builtins.map`, or workers of a cluster.
     owner : str
-        Who asks, for messages.
+        Name of the caller, for messages.
 
     Returns
     -------
@@ -80,8 +80,8 @@ def survey(
     Raises
     ------
     DataError
-        If agents are bad, with all of them, unless the source says to skip them; or if columns of different pieces do
-        not go together.
+        If agents are bad, in one error that lists all of them, unless the source skips them; or if columns of different
+        pieces are incompatible.
 
     Examples
     --------
@@ -108,7 +108,7 @@ def survey(
         for part in map(look, bundles(pieces, out)):
             found.add(part)
         if text := found.conflicts(reading, labels):
-            # As in one csv file with all rows, a column is text if any of it is.
+            # A column is text if it is text in any piece, as in one csv file with all rows.
             reading = replace(reading, text=reading.text | text)
             continue
         bad = found.bad(pieces, out)
@@ -122,34 +122,34 @@ def survey(
             break
     told = [f"{title}: {reason}" for title, (_, reason) in out.titles(pieces).items()]
     if told:
-        more = f"; and {len(told) - SHOWN} more" if len(told) > SHOWN else ""
-        log.warning("left out %d: %s%s", len(told), "; ".join(told[:SHOWN]), more)
+        more = f"; and {len(told) - MAX_LISTED_AGENTS} more" if len(told) > MAX_LISTED_AGENTS else ""
+        log.warning("left out %d: %s%s", len(told), "; ".join(told[:MAX_LISTED_AGENTS]), more)
     columns = partial(columns_of, missing=missing, drop=drop)
     return _together(found, pieces, reading, source, out, columns, labels, owner)
 
 
 @dataclass(frozen=True, eq=False)
 class Survey:
-    """What one look at all rows has found; small enough to send to every worker, which then loads its own rows.
+    """Result of one pass over all rows; small enough to be sent to every worker, which then loads its own rows.
 
     Attributes
     ----------
     members : tuple
-        Agent ids, in the order of results: sorted, or as a mapping has them.
+        Agent ids, in the order of results: sorted, or in the order of a mapping.
     sizes : (n,) ndarray
-        Rows of each.
+        Number of rows of each agent.
     columns : Columns
-        How the features become numbers: what ``Columns.learn`` finds with all rows in one place.
+        Encoding of the features, equal to that of ``Columns.learn`` with all rows in memory.
     classes : ndarray or None
         The classes, sorted, if labels are classes.
     label_mean, label_scale : float or None
         Mean and standard deviation of labels that are numbers.
     left_out : dict
-        Why agents, and pieces that are nobody's, were left out.
+        Reasons why agents, and pieces without a single agent, were left out.
     agent_column : str or None
-        The column, or the partition, that holds the ids.
+        The column, or the partition, of the ids.
     names : tuple of str or None
-        Names of the features as they are found; None for arrays.
+        Names of the features in the pieces; None for arrays.
     is_sparse : bool
         Whether the features are a sparse matrix.
     """
@@ -163,8 +163,8 @@ class Survey:
     left_out: dict[Hashable, str]
     agent_column: str | None
     _pieces: tuple[Piece, ...] = field(repr=False)
-    _owner: Integers = field(repr=False)  # member of all rows of a piece, or SEVERAL, or NOBODY
-    _holds: dict[int, NDArray[Any]] = field(repr=False)  # members of a piece of several; all, if it is not here
+    _owner: Integers = field(repr=False)  # member of all rows of each piece, or SEVERAL, or NOBODY
+    _holds: dict[int, NDArray[Any]] = field(repr=False)  # members of pieces of several; a missing piece has all
     _reading: Reading = field(repr=False)
     names: Names = field(repr=False)
     _labels: str = field(repr=False)
@@ -178,10 +178,10 @@ class Survey:
         return len(self.members)
 
     def load(self, which: ArrayLike) -> Table:
-        """The rows of some members, by their numbers, encoded; on whichever machine this is called.
+        """Load and encode the rows of some members, given by their numbers, in the process that calls this method.
 
-        Rows of one agent are side by side, in the order of pieces and in each piece, in the order of `which`. Labels
-        are numbers of classes, numbers, or what they were.
+        PieceRows are grouped by agent in the order of `which`; the rows of each agent are in the order of the pieces.
+        Labels are indices of classes, numbers, or unchanged.
 
         Parameters
         ----------
@@ -190,12 +190,12 @@ class Survey:
         Returns
         -------
         Table
-            Its members are these k, with codes 0..k-1.
+            Table with these k members, and codes 0..k-1.
         """
         chosen = np.asarray(which, dtype=np.int64)
         parts, y, codes, order = self.gather(chosen, self._encoded)
         matrix = _stacked(parts) if parts else np.zeros((0, len(self.columns.names)))
-        # In the order of reading, then grouped: what is read together depends on who reads.
+        # In the order of the rows, then grouped by agent: the order of reading depends on the bundles.
         place = order[grouping(codes[order], max(1, chosen.size))]
         members = tuple(self.members[k] for k in chosen.tolist())
         return Table(matrix[place], codes[place], members, self.columns, self.agent_column, y[place])
@@ -203,15 +203,16 @@ class Survey:
     def gather(
         self, chosen: Integers, features: Callable[[Any], Any]
     ) -> tuple[list[Any], NDArray[Any], Integers, Integers]:
-        """All rows of some members: what `features` makes of their columns, in parts; their labels, the number of the
-        member among these, and in which order they were read.
+        """Return rows of some members: `features` of their columns, in parts, labels, codes and the order of rows.
+
+        Codes are indices in `chosen`.
         """
         place = np.full(self.n, -1, np.int64)
         place[chosen] = np.arange(chosen.size)
         number = {member: k for k, member in enumerate(self.members)}
         found: list[tuple[Any, NDArray[Any], Integers, Integers]] = []
 
-        def some(rows: Rows) -> None:
+        def some(rows: PieceRows) -> None:
             theirs = np.array([number.get(as_read(raw, self._ids), -1) for raw in rows.ids], np.int64)
             mine = np.where(theirs < 0, -1, place[theirs])[rows.codes]
             keep = np.flatnonzero(mine >= 0)
@@ -221,7 +222,7 @@ class Survey:
 
         def failed(k: int, reason: str) -> None:
             piece = self._pieces[k]
-            raise DataError(f"{title_of(piece.agent, piece.name)}: {reason}; it could be read before")
+            raise DataError(f"{title_of(piece.agent, piece.name)}: {reason}; the survey could still read this piece")
 
         def wanted(k: int, owner: int) -> bool:
             if owner != SEVERAL:
@@ -245,7 +246,7 @@ class Survey:
             X = pd.DataFrame(X, columns=list(self.names), copy=False)
         return self.columns.apply(X, self._asked_by)
 
-    def _label_values(self, rows: Rows) -> NDArray[Any]:
+    def _label_values(self, rows: PieceRows) -> NDArray[Any]:
         found = Labels.read(rows.y)
         found.unusable(self._labels, rows.written is None)
         if self._labels == "number":
@@ -256,7 +257,7 @@ class Survey:
         return np.searchsorted(self.classes, values).astype(np.int64)
 
     def _named(self, X: Any) -> Any:
-        """Columns as they were found: a frame of pandas if they have names, else the array."""
+        """Return the columns as found: a pandas frame if they have names, otherwise the array."""
         if is_frame(X):
             X = X[list(self.names or ())]
             return X if isinstance(X, pd.DataFrame) else X.to_pandas()
@@ -268,15 +269,15 @@ class Survey:
 
 
 def collected(source: Any, target: Any, agents: Any, owner: str = "collected") -> tuple[Any, Any, Any, tuple[Any, ...]]:
-    """Features, labels, agents and members of a source, all rows in one place: as they are, none of them encoded.
+    """Read all rows of a source into this process; return features, labels, agents and members, not encoded.
 
-    The agents are the name of a column of the features where a column or a partition holds them, else an id for each
-    row. Bad agents are refused or left out as the source says.
+    `agents` is the name of a column of the features if a column or a partition holds ids, otherwise an id for each row.
+    Bad agents are refused or left out as the source's options say.
     """
     found = survey(source, target=target, agents=agents, labels="any", owner=owner)
     parts, y, codes, order = found.gather(np.arange(found.n), found._named)
     if is_frame(parts[0]) and not found.is_sparse:
-        # Frames of different categories would lose them.
+        # Concatenating frames of different categories would lose these.
         kinds = zip(found.names or (), found.columns.kinds, strict=False)
         declared = [name for name, kind in kinds if kind == "category"]
         parts = [part.astype(dict.fromkeys(declared, object)) for part in parts]
@@ -297,7 +298,7 @@ def _stacked(parts: Sequence[Any]) -> Any:
 
 
 def deal(sizes: ArrayLike, count: int) -> list[Integers]:
-    """Numbers 0, 1, ... dealt out to so many: large sizes first, each to the one with the least."""
+    """Divide the numbers 0, 1, ... into `count` groups of similar total size, large ones first, to the least group."""
     weights = np.asarray(sizes)
     hands: list[list[int]] = [[] for _ in range(max(1, min(count, weights.size)))]
     least = [(0, hand) for hand in range(len(hands))]
@@ -318,24 +319,24 @@ def _together(
     labels: str,
     owner: str,
 ) -> Survey:
-    """Everything that was found, put together."""
+    """Combine everything that was found."""
     kept = found.reference()
     if kept is None:
         raise DataError(f"no rows in {source!r}")
     for each in found.sets.values():
         if each is not kept:
-            kept.add(replace(each, names=kept.names))  # columns of arrays, which have no names
+            kept.add(replace(each, names=kept.names))  # columns of arrays have no names
     found.labels.check(repr(reading.target or "y"))
-    # Those that are left out count, too: what others are called does not depend on it.
+    # Ids that are left out count, too, so that the type of ids does not depend on what is left out.
     known = (piece.agent for piece in pieces if piece.agent is not None)
     kind = reading_of([*found.agents, *out.agents, *known])
     ids = [as_read(raw, kind) for raw in found.agents]
-    if isinstance(source.data, Mapping):  # its own order
+    if isinstance(source.data, Mapping):  # keeps the order of the mapping
         members = tuple(dict.fromkeys(piece.agent for piece in pieces if piece.agent in found.agents))
     else:
         members = in_order(list(dict.fromkeys(ids)))
     number = {member: k for k, member in enumerate(members)}
-    place = np.array([number[each] for each in ids], np.int64)  # an id may be there twice: as written, and as a number
+    place = np.array([number[each] for each in ids], np.int64)  # an id may occur both as text and as a number
     sizes = np.zeros(len(members), np.int64)
     np.add.at(sizes, place, found.sizes)
     holder = np.full(len(pieces), NOBODY, np.int64)

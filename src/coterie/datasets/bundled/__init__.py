@@ -1,4 +1,4 @@
-"""Three small real datasets that come with coterie. Where each is from is in the text file beside it."""
+"""Three small real datasets that are part of the package. A text file beside each describes its origin."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ __all__ = ["gapminder", "grunfeld", "radon"]
 def gapminder() -> pd.DataFrame:
     """Life expectancy in 142 countries every five years from 1952 to 2007, 1,704 rows; CC0, from data under CC BY 4.0.
 
-    Every country has its own curve, and all of them have something in common.
+    Every country has its own curve, and all curves have a similar trend.
 
     Returns
     -------
     DataFrame
-        ``country`` and ``continent`` (text), ``year``, ``lifeExp`` (life expectancy at birth: what to predict), ``pop``
+        ``country`` and ``continent`` (text), ``year``, ``lifeExp`` (life expectancy at birth, the target), ``pop``
         (population) and ``gdpPercap`` (income a head, in inflation-adjusted dollars).
 
     References
@@ -40,14 +40,14 @@ def gapminder() -> pd.DataFrame:
 def grunfeld() -> pd.DataFrame:
     """Grunfeld's investment data: 11 firms of the USA over 20 years, 220 rows, public domain.
 
-    Firms differ in how their investment follows their value and their capital: neither one model for all nor one
-    intercept for each does them justice.
+    Firms differ in how their investment depends on their value and their capital: neither one model for all firms nor a
+    common model with individual intercepts fits well.
 
     Returns
     -------
     DataFrame
-        ``firm`` (text), ``year`` (1935 to 1954), and in millions of dollars of 1947 ``invest`` (gross investment: what
-        to predict), ``value`` (of the firm on the market) and ``capital`` (plant and equipment).
+        ``firm`` (text), ``year`` (1935 to 1954), and in millions of dollars of 1947 ``invest`` (gross investment, the
+        target), ``value`` (market value of the firm) and ``capital`` (plant and equipment).
 
     References
     ----------
@@ -65,15 +65,15 @@ def grunfeld() -> pd.DataFrame:
 def radon() -> pd.DataFrame:
     """Radon in 919 houses of 85 counties of Minnesota, 1 to 116 houses each, a survey of the EPA, public domain.
 
-    The textbook case for partial pooling (Gelman, Hill, 2006, chapter 12): a county with two houses should borrow from
-    the others, one with a hundred need not. Uranium belongs to the county, the floor to the house.
+    The textbook example of partial pooling (Gelman, Hill, 2006, chapter 12): a county with two houses needs information
+    from the others, and a county with a hundred does not. Uranium is measured for the county, the floor for the house.
 
     Returns
     -------
     DataFrame
-        ``county`` and ``floor`` (text; where it was measured: ``"basement"`` or ``"first"``), ``radon`` (picocuries a
-        litre), ``uranium`` (in the soil of the county, parts in a million), and ``log_radon`` (what to predict; where
-        nothing was found, of 0.1).
+        ``county`` and ``floor`` (text; the floor of the measurement: ``"basement"`` or ``"first"``), ``radon``
+        (picocuries a litre), ``uranium`` (in the soil of the county, parts in a million), and ``log_radon`` (the
+        target; the logarithm of 0.1 where no radon was measured).
 
     References
     ----------
@@ -91,7 +91,7 @@ def radon() -> pd.DataFrame:
 
 
 def _read(name: str) -> pd.DataFrame:
-    import pandas as pd  # takes a while
+    import pandas as pd  # imported here: the import is slow
 
     with resources.files(__name__).joinpath(f"{name}.csv").open(encoding="utf-8") as file:
         return pd.read_csv(file)

@@ -1,7 +1,7 @@
-"""What makes data differ between agents: splits by label, quantity skew, shifts, clusters, drift.
+"""Heterogeneity between agents: splits by label, quantity skew, shifts, clusters, drift.
 
-Splits deal the rows of arrays ``X, y`` out to agents. Shifts change the rows of agents that are there. All are seeded,
-and what comes out is :class:`coterie.AgentData`.
+Splits divide the rows of arrays ``X, y`` among agents. Shifts change the rows of given agents. All take a seed, and
+return :class:`coterie.AgentData`.
 """
 
 from .labels import dirichlet, iid, pathological, train_test

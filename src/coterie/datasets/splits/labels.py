@@ -1,7 +1,7 @@
-"""Label skew: rows dealt out so that agents differ in their classes; and rows for testing, of every agent.
+"""Label skew: splits in which agents differ in their classes; and test rows of every agent.
 
-Every split by labels draws a table first, how many rows of each class each agent gets, and then deals shuffled rows out
-by that table. The table depends on how often each class occurs, not on the order of the rows or on their type.
+Every split by labels first draws a table of the number of rows of each class for each agent, and then divides shuffled
+rows by this table. The table depends on how often each class occurs, not on the order or type of the rows.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["dirichlet", "iid", "pathological", "train_test"]
 
 Integers = NDArray[np.int64]
 
-#: How often a draw that leaves somebody with too few rows is made again.
+#: Maximum number of repetitions of a draw that leaves an agent with too few rows.
 MAX_DRAWS = 1000
 
 
@@ -36,7 +36,7 @@ def iid(
     sizes: SizeRule | Sequence[int] | None = None,
     min_rows: int = 1,
 ) -> AgentData:
-    """Rows dealt out at random: agents differ by chance alone, and by how many rows they have.
+    """Divide rows at random: agents differ by chance alone, and by their numbers of rows.
 
     Parameters
     ----------
@@ -46,16 +46,16 @@ def iid(
     n_agents : int
     seed : int or Generator
     sizes : rule or sequence of int, optional
-        How many rows each agent gets. Default: all alike, up to one row. A rule such as ``LogNormalSizes(1.0)`` gives
-        everybody `min_rows` rows, and shares of all others. Whole numbers are taken as they are; if they add up to
-        less than all rows, the others are left out.
+        Number of rows of each agent. Default: equal numbers, up to one row. A rule such as ``LogNormalSizes(1.0)``
+        gives every agent `min_rows` rows, and shares of the other rows. Whole numbers are used unchanged; if their sum
+        is less than the number of rows, the remaining rows are left out.
     min_rows : int
-        The least that any agent gets.
+        Minimum number of rows of an agent.
 
     Returns
     -------
     AgentData
-        Of agents 0, 1, 2, ...; each row belongs to one of them.
+        Data of agents 0, 1, 2, ...; each row belongs to at most one agent.
 
     Examples
     --------
@@ -83,7 +83,7 @@ def dirichlet(
     sizes: SizeRule | Sequence[int] | None = None,
     min_rows: int = 1,
 ) -> AgentData:
-    """Classes in proportions drawn from a Dirichlet distribution: the smaller alpha, the fewer classes an agent has.
+    """Divide classes in proportions drawn from a Dirichlet distribution: a smaller alpha gives agents fewer classes.
 
     Parameters
     ----------
@@ -93,30 +93,30 @@ def dirichlet(
         ``dirichlet(X, np.digitize(y, bins), ...).with_labels(y)``.
     n_agents : int
     alpha : float
-        Concentration. As it grows the split becomes :func:`iid`; near 0 an agent has one class, as long as there are
-        rows of it.
+        Concentration. For large values the split approaches :func:`iid`; near 0 an agent has one class, as long as
+        rows of this class are left.
     seed : int or Generator
     each : {"agent", "class"}
-        Who draws. "agent": each agent draws its proportions of classes from Dirichlet(alpha * prior), where the prior
-        is how often each class occurs, and then its rows; of a class that has run out it gets none
-        (Hsu et al. 2019). How many rows it has is up to `sizes`. "class": each class draws the shares of all agents
-        from Dirichlet(alpha, ..., alpha), where an agent that has its even part of all rows already gets no more
-        (Yurochkin et al. 2019; also FedMA, NIID-Bench and PFLlib). Sizes follow from that. Of C classes of
-        the same size, this with alpha is about as uneven as "agent" with C * alpha.
+        With "agent", each agent draws its proportions of classes from Dirichlet(alpha * prior), where the prior is the
+        frequency of each class, and then its rows; it gets no rows of a class that has run out (Hsu et al. 2019). The
+        numbers of rows are given by `sizes`. With "class", each class draws the shares of all agents from
+        Dirichlet(alpha, ..., alpha), where an agent that has reached an equal part of all rows gets no more
+        (Yurochkin et al. 2019; also FedMA, NIID-Bench and PFLlib). The sizes follow from the draws. For C classes of
+        equal size, "class" with alpha is about as uneven as "agent" with C * alpha.
     sizes : rule or sequence of int, optional
-        How many rows each agent gets, as in :func:`iid`.
+        Number of rows of each agent, as in :func:`iid`.
     min_rows : int
-        The least that any agent gets. With ``each="class"`` the draw is repeated until it holds.
+        Minimum number of rows of an agent. With ``each="class"``, the draw is repeated until this holds.
 
     Returns
     -------
     AgentData
-        Of agents 0, 1, 2, ...; each row belongs to one of them.
+        Data of agents 0, 1, 2, ...; each row belongs to at most one agent.
 
     Raises
     ------
     DataError
-        If there are too few rows for `min_rows`, or no draw in a thousand gave everybody as many.
+        If there are too few rows for `min_rows`, or no draw in a thousand satisfies it.
 
     References
     ----------
@@ -140,7 +140,7 @@ def dirichlet(
     codes, supply = _classes(y, _rows_of(X))
     if each == "class":
         if sizes is not None:
-            raise ParameterError('sizes is for each="agent": with each="class" sizes follow from the draw')
+            raise ParameterError('sizes is for each="agent": with each="class", sizes follow from the draw')
         counts = _shares_of_classes(supply, n_agents, alpha, min_rows, rng)
     else:
         counts = _proportions_of_agents(supply, sizes_of(sizes, n_agents, codes.size, min_rows, rng), alpha, rng)
@@ -158,10 +158,10 @@ def pathological(
     sizes: SizeRule | Sequence[float] | None = None,
     min_rows: int = 1,
 ) -> AgentData:
-    """A few classes for each agent: rows sorted by label, cut into shards, and so many shards dealt to each agent.
+    """Give each agent a few classes: rows are sorted by label, cut into shards, and each agent gets `classes` shards.
 
-    Shards do not cross from one class to the next one, so that nobody has more than `classes` classes; in the paper
-    they do now and then. A class is cut into shards in proportion to its rows.
+    A shard holds rows of one class only, so that no agent has more than `classes` classes; in the paper, shards
+    sometimes hold two classes. A class is cut into shards in proportion to its rows.
 
     Parameters
     ----------
@@ -170,25 +170,25 @@ def pathological(
         Classes, as numbers.
     n_agents : int
     classes : int
-        Shards of each agent, and so the most classes that it can have.
+        Number of shards of each agent, and thus its maximum number of classes.
     seed : int or Generator
     distinct : bool
-        Whether the shards of an agent are all of different classes, so that it has exactly `classes` of them (as in
+        Whether the shards of an agent are all of different classes, so that it has exactly `classes` classes (as in
         FedRep and PFLlib). Otherwise two may be of the same class (McMahan et al. 2017).
     sizes : rule or sequence of float, optional
-        Weights: shards of one class are cut in proportion to the weights of the agents that get them. Default: alike.
+        Weights: shards of one class are cut in proportion to the weights of their agents. Default: equal weights.
     min_rows : int
-        The least that any agent may have: otherwise an error.
+        Minimum number of rows of an agent; an error is raised if an agent has fewer.
 
     Returns
     -------
     AgentData
-        Of agents 0, 1, 2, ...; each row belongs to one of them.
+        Data of agents 0, 1, 2, ...; each row belongs to one agent.
 
     Raises
     ------
     DataError
-        If there are fewer shards than classes, too few classes to be distinct, or somebody is left with fewer than
+        If there are fewer shards than classes, too few classes for distinct shards, or an agent with fewer than
         `min_rows` rows.
 
     References
@@ -231,11 +231,11 @@ def pathological(
 
 
 def _proportions_of_agents(supply: Integers, sizes: Integers, alpha: float, rng: np.random.Generator) -> Integers:
-    """Hsu et al. (2019): q_k ~ Dirichlet(alpha * prior), then rows by q_k without replacement.
+    """Draw q_k ~ Dirichlet(alpha * prior) for each agent, then rows by q_k without replacement (Hsu et al. 2019).
 
-    Everybody asks for all rows that it needs, and a class that is asked for too often goes to those who are first in an
-    order that is drawn once. The others ask again without that class: what is left of q_k is a Dirichlet draw, too. A
-    class ends in each repetition, so there are at most as many as classes.
+    Every agent asks for all rows that it needs; if too many rows of a class are asked for, they go to the agents that
+    are first in a random order, which is drawn once. The other agents ask again without this class: the remaining part
+    of q_k is also a Dirichlet draw. Every repetition exhausts a class, so that there are at most as many as classes.
     """
     wanted = draw_dirichlet(np.tile(alpha * supply / supply.sum(), (sizes.size, 1)), rng)
     order = rng.permutation(sizes.size)
@@ -253,7 +253,7 @@ def _proportions_of_agents(supply: Integers, sizes: Integers, alpha: float, rng:
 
 
 def _shares_of_classes(supply: Integers, n: int, alpha: float, min_rows: int, rng: np.random.Generator) -> Integers:
-    """Yurochkin et al. (2019): for each class, p ~ Dirichlet(alpha, ..., alpha) over the agents that are not full."""
+    """Draw p ~ Dirichlet(alpha, ..., alpha) over agents that are not full, for each class (Yurochkin et al. 2019)."""
     rows = int(supply.sum())
     check_enough(n, rows, min_rows)
     for _ in range(MAX_DRAWS):
@@ -273,16 +273,16 @@ def _shares_of_classes(supply: Integers, n: int, alpha: float, min_rows: int, rn
 
 
 def _shards_of_classes(supply: Integers, n: int, classes: int, distinct: bool, rng: np.random.Generator) -> Integers:
-    """How many of the shards are cut from each class: at least one, and no more than it has rows."""
+    """Return the number of shards cut from each class: at least one, and no more than its rows."""
     total, found = n * classes, supply.size
     if total < found:
         raise DataError(
             f"{n} agents with classes={classes} hold {total} shards, and y has {found} classes: "
-            "some would be left out; take more agents or more classes for each"
+            "some would be left out; take more agents, or more classes for each"
         )
     if distinct and classes > found:
-        raise DataError(f"classes={classes}: y has {found} different ones; take fewer, or distinct=False")
-    # A class can be cut into as many shards as it has rows, and held by as many different agents as there are.
+        raise DataError(f"classes={classes}: y has only {found} classes; take fewer, or distinct=False")
+    # A class has at most one shard for each row and, if distinct, at most one for each agent.
     most = np.minimum(supply, n) if distinct else supply
     if most.sum() < total:
         raise DataError(
@@ -298,7 +298,7 @@ def _shards_of_classes(supply: Integers, n: int, classes: int, distinct: bool, r
 
 
 def _deal_shards(shards: Integers, n: int, classes: int, rng: np.random.Generator) -> Integers:
-    """How many shards of each class each agent gets, at random."""
+    """Return how many shards of each class each agent gets, at random."""
     dealt = rng.permutation(np.repeat(np.arange(shards.size), shards)).reshape(n, classes)
     held = np.zeros((n, shards.size), np.int64)
     np.add.at(held, (np.repeat(np.arange(n), classes), dealt.ravel()), 1)
@@ -306,9 +306,9 @@ def _deal_shards(shards: Integers, n: int, classes: int, rng: np.random.Generato
 
 
 def _deal_distinct(shards: Integers, n: int, classes: int, rng: np.random.Generator) -> Integers:
-    """The same with different classes for each agent, who takes of those with most shards left; equal ones are drawn.
+    """Return shards of distinct classes: each agent in turn takes the classes with most shards left, ties at random.
 
-    That this always works out is the theorem of Gale and Ryser.
+    By the theorem of Gale and Ryser, this always succeeds.
     """
     left, held = shards.copy(), np.zeros((n, shards.size), np.int64)
     for agent in rng.permutation(n):
@@ -327,17 +327,17 @@ def _rows_of(X: Any) -> int:
 
 
 def _classes(y: Any, rows: int) -> tuple[Integers, Integers]:
-    """Numbers of the classes, in order, and how many rows each of them has."""
+    """Return the index of each row's class, and the number of rows of each class."""
     if y is None:
-        raise DataError("y is None: a split by labels needs labels; for rows without any there is ct.splits.iid")
+        raise DataError("y is None: a split by labels needs labels; for unlabelled rows use ct.splits.iid")
     _, codes, counts = np.unique(as_labels(y, rows), return_inverse=True, return_counts=True)
     if not codes.size:
-        raise DataError("X has no rows: there is nothing to deal out")
+        raise DataError("X has no rows to divide among agents")
     return codes.reshape(-1).astype(np.int64), counts.astype(np.int64)
 
 
 def _deal(X: Any, y: Any, codes: Integers, counts: Integers, rng: np.random.Generator) -> AgentData:
-    """Shuffled rows of each class to agents, by a table of counts."""
+    """Divide shuffled rows of each class among agents, by a table of counts."""
     n = len(counts)
     owner = np.full(codes.size, n)
     shuffled = rng.permutation(codes.size)
@@ -348,7 +348,7 @@ def _deal(X: Any, y: Any, codes: Integers, counts: Integers, rng: np.random.Gene
         owner[by_class[first[k] : first[k] + takers.size]] = takers
     if (owner < n).all():
         return AgentData(X, y, agents=owner, members=range(n))
-    # Rows that nobody gets are those of one agent more, who then leaves.
+    # Rows that no agent gets are given to one further agent, which is then removed.
     return AgentData(X, y, agents=owner, members=range(n + 1)).restrict(owner < n).only(np.arange(n))
 
 
@@ -356,22 +356,22 @@ def _deal(X: Any, y: Any, codes: Integers, counts: Integers, rng: np.random.Gene
 
 
 def train_test(data: AgentData, test: float = 0.25, seed: int | np.random.Generator = 0) -> tuple[AgentData, AgentData]:
-    """Some rows of each agent for testing, all others for training.
+    """Split each agent's rows into training and test rows.
 
-    Each label has its share of an agent's test rows, up to one row; where an agent has a label once, as all of a
-    regression, chance decides. An agent with two rows or more has some of both kinds, and one with a single row trains.
+    Each label has its share of an agent's test rows, up to one row; if labels occur once, as in a regression, test rows
+    are drawn at random. An agent with two or more rows has rows of both kinds; a single row is for training.
 
     Parameters
     ----------
     data : AgentData
     test : float
-        The part of each agent's rows that is for testing, strictly between 0 and 1.
+        Part of each agent's rows that is for testing, strictly between 0 and 1.
     seed : int or Generator
 
     Returns
     -------
     train, test : AgentData
-        Of the same members in the same order. Their `origin` is that of `data`.
+        Both have the members of `data` in the same order, and refer to the same input by `origin`.
 
     Examples
     --------
@@ -386,7 +386,7 @@ def train_test(data: AgentData, test: float = 0.25, seed: int | np.random.Genera
     sizes = data.sizes
     totals = np.minimum(np.maximum(np.rint(test * sizes).astype(np.int64), 1), np.maximum(sizes - 1, 0))
     label = np.zeros(data.n_rows) if data.y is None else data.y
-    # Rows of one agent and label side by side, shuffled: the first of them are for testing.
+    # Rows are sorted by agent and label, and shuffled inside: the first ones of each label are for testing.
     order = np.lexsort((rng.random(data.n_rows), label, data.owner))
     owner, label = data.owner[order], label[order]
     first = np.flatnonzero(np.r_[True, (owner[1:] != owner[:-1]) | (label[1:] != label[:-1])][: order.size])

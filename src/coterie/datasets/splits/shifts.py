@@ -1,4 +1,4 @@
-"""Shifts: agents, or groups of agents, whose rows are changed in their own way, at once or step by step."""
+"""Shifts: the rows of agents, or of groups of agents, are changed in different ways, at once or step by step."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 
-#: What a shift does to data, by its parameters; noise differs from one stream to the next.
+#: A shift as a function of data and parameters; the number selects a stream of noise.
 Apply = Callable[[AgentData, Mapping[str, np.ndarray], int], AgentData]
 
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Shifted:
-    """Data after a shift.
+    """Result of a shift.
 
     Attributes
     ----------
     data : AgentData
-        Of the same members.
+        The shifted data, with the same members.
     group : ndarray of shape (n,)
-        The group that each agent is in, 0, 1, 2, ...; agents of one group have the same shift.
+        The group of each agent, 0, 1, 2, ...; agents of one group have the same shift.
     parameters : dict of str to ndarray
-        What was done: of each parameter of the shift an array with an entry for each group.
+        Parameters of the shift: for each an array with one entry for each group.
     apply : callable
-        The shift itself, as :meth:`on` and :func:`drift` use it: a function of data, parameters and the number of a
-        stream of noise.
+        The shift as a function of data, parameters and the number of a stream of noise, used by :meth:`on` and
+        :func:`drift`.
 
     Examples
     --------
@@ -62,11 +62,11 @@ class Shifted:
 
     @property
     def n_groups(self) -> int:
-        """How many groups there are."""
+        """Number of groups."""
         return int(self.group.max()) + 1
 
     def on(self, other: AgentData) -> Shifted:
-        """The same shift of other rows of these agents, such as rows for testing; noise is drawn anew.
+        """Apply the same shift to other rows of these agents, such as test rows; noise is drawn again.
 
         Examples
         --------
@@ -80,7 +80,7 @@ class Shifted:
         return Shifted(self.apply(other, self.parameters, 1), self.group, self.parameters, self.apply)
 
     def graph(self) -> Graph:
-        """Edges between all agents of a group: what somebody knows who knows the groups.
+        """Return the graph with edges between all agents of a group, which is known if the groups are.
 
         Examples
         --------
@@ -116,39 +116,39 @@ def feature_shift(
     group: Any = None,
     seed: int | np.random.Generator = 0,
 ) -> Shifted:
-    """Features that each agent, or each group of agents, sees in its own way; labels stay.
+    """Change the features of each agent, or each group of agents, in its own way; labels are not changed.
 
-    What is asked for is done in this order: images are rotated, pairs of columns turned, columns scaled, offsets added,
-    noise added. A number says how far draws spread, and every group has its own; an array with an entry for each group
-    is taken as it is. Shift first and call :func:`train_test` then, so that both kinds of rows have the same shift; or
-    see :meth:`Shifted.on`.
+    Operations are applied in this order: rotate images, turn pairs of columns, scale columns, add offsets, add noise.
+    For each argument, a number is the spread of random values, drawn for every group; an array with an entry for each
+    group holds the values. Apply the shift before :func:`train_test`, so that training and test rows have the same
+    shift; or see :meth:`Shifted.on`.
 
     Parameters
     ----------
     data : AgentData
-        With dense features.
+        Data with dense features.
     scale : float or array of shape (groups,) or (groups, p), optional
-        A number: factors of the columns are log-normal, with this standard deviation of the logarithm. An array:
+        A number: factors of the columns are log-normal, with this standard deviation of the logarithm. An array: the
         factors.
     offset : float or array of shape (groups,) or (groups, p), optional
-        A number: offsets of the columns are normal with this standard deviation. An array: offsets.
+        A number: offsets of the columns are normal with this standard deviation. An array: the offsets.
     turn : float or array of shape (groups,), optional
-        A number: angles are uniform in [-turn, turn]. An array: angles. In degrees, from the first column of each pair
-        to the second one.
+        A number: angles are uniform in [-turn, turn]. An array: the angles. In degrees, from the first column of each
+        pair to the second one.
     columns : sequence of (int, int)
-        The pairs of columns that `turn` turns, all by the same angle. No column may be in two of them.
+        The pairs of columns that `turn` rotates, all by the same angle. No column may be in two pairs.
     rotate : True or array of int of shape (groups,), optional
-        Quarter turns, counter-clockwise, of rows that are square images, row by row. True: group g gets g of them
-        modulo four (rotated MNIST of IFCA; Ghosh et al. 2020).
+        Number of quarter turns, counter-clockwise, of rows that are square images, stored row by row. True: group g
+        gets g quarter turns modulo four (rotated MNIST of IFCA; Ghosh et al. 2020).
     channels : int
-        Images have so many channels, one after the other.
+        Number of channels of the images, stored one after the other.
     noise : float or array of shape (groups,), optional
-        Standard deviation of normal noise, of everybody or of each group. In NIID-Bench (Li et al. 2022) the variance
+        Standard deviation of normal noise, of all groups or of each group. In NIID-Bench (Li et al. 2022) the variance
         grows from one agent to the next: ``np.sqrt(0.1 * np.arange(1, n + 1) / n)``.
     group : array of int of shape (n,), optional
         The group of each agent. Default: each agent is a group of its own. See :func:`clusters`.
     seed : int or Generator
-        Of all draws.
+        Seed of all draws.
 
     Returns
     -------
@@ -217,31 +217,32 @@ def concept_shift(
     group: Any = None,
     seed: int | np.random.Generator = 0,
 ) -> Shifted:
-    """Labels that mean something else to each agent, or to each group of agents; features stay.
+    """Change the labels of each agent, or each group of agents, in its own way; features are not changed.
 
     Parameters
     ----------
     data : AgentData
-        With labels.
+        Data with labels.
     permute : True or array of shape (groups, classes), optional
-        Classes change their names. True: by a permutation that each group draws (clustered federated learning; Sattler
-        et al. 2020); group 0 keeps its labels, and permutations differ as long as there are enough of them. An array:
-        its row g says what each class, in order, becomes in group g.
+        Permutation of the classes. True: each group draws a permutation (clustered federated learning; Sattler
+        et al. 2020), except that group 0 keeps its labels; permutations differ as long as there are enough of them. An
+        array: row g holds the new class of each class, in order, in group g.
     flip : float or array of shape (groups,), optional
-        Labels change their sign. A number: in this part of the groups, which are drawn. An array: -1 where they do, and
-        1 where they do not.
+        Change of the labels' sign. A number: the part of the groups, drawn at random, whose labels change sign. An
+        array: -1 for groups whose labels change sign, and 1 for others.
     turn : float or array of shape (groups,), optional
-        For a regression: features are turned before they are labelled, by angles as in :func:`feature_shift`. What
-        labels depend on is `target`, and ``target(turned X) - target(X)`` is added to them: their noise stays.
+        For a regression: rotate features before labelling them, by angles as in :func:`feature_shift`. The difference
+        ``target(turned X) - target(X)`` is added to the labels, so that their noise is kept.
     columns : sequence of (int, int)
-        The pairs of columns that `turn` turns.
+        The pairs of columns that `turn` rotates.
     target : callable, optional
-        What `turn` takes for the concept: a function of rows of features. Default: the linear function with an
+        The dependence of labels on features, for `turn`: a function of rows of features. Default: the linear function
+        with an intercept that fits the rows of all agents best.
         intercept that fits the rows of all agents best.
     group : array of int of shape (n,), optional
         The group of each agent. Default: each agent is a group of its own. See :func:`clusters`.
     seed : int or Generator
-        Of all draws.
+        Seed of all draws.
 
     Returns
     -------
@@ -265,7 +266,7 @@ def concept_shift(
             raise ParameterError("turn is for regressions, and permute for classes: give one of them")
         found["turn"] = _drawn("turn", turn, ((n,),), lambda most: rng.uniform(-most, most, n))
     elif target is not None:
-        raise ParameterError("target is for turn: say by how much to turn, or leave it out")
+        raise ParameterError("target needs turn: give the angles, or leave target out")
     concept = _fitted(data) if target is None and turn is not None else target
     if permute is not None:
         drawn = permute is True
@@ -294,7 +295,7 @@ def concept_shift(
 
 
 def turned(X: Floats, degrees: Floats, columns: Sequence[tuple[int, int]]) -> Floats:
-    """Rows with pairs of columns turned, each row by its own angle."""
+    """Return rows with pairs of columns rotated, each row by its own angle."""
     pairs = np.asarray(columns)
     p = X.shape[1]
     if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.dtype.kind not in "iu" or not len(pairs):
@@ -325,7 +326,7 @@ def _rotated_images(X: Floats, quarters: Integers, channels: int) -> Floats:
 
 
 def _fitted(data: AgentData) -> Callable[[Floats], Any]:
-    """The linear function that fits all rows best, up to its intercept."""
+    """Return the linear function that fits all rows best, without its intercept."""
     X = _dense(data)
     slope = np.linalg.lstsq(np.column_stack([X, np.ones(len(X))]), labels_of(data), rcond=None)[0][:-1]
     return lambda rows: rows @ slope
@@ -341,7 +342,7 @@ def _added_by_turn(
 
 
 def _permutations(n: int, classes: int, rng: np.random.Generator) -> Integers:
-    """A permutation for each group, the identity for the first; different ones, as long as there are any."""
+    """Return a permutation for each group, the identity for the first; distinct ones, as long as there are enough."""
     enough = classes > 20 or math.factorial(classes) >= n
     found = [tuple(range(classes))]
     met = set(found)
@@ -365,14 +366,14 @@ def _signs(flip: Any, n: int, rng: np.random.Generator) -> Floats:
 
 
 def labels_of(data: AgentData) -> Floats:
-    """Labels of data that must have some."""
+    """Return the labels of data, and refuse unlabelled data."""
     if data.y is None:
-        raise DataError("a concept shift changes labels, and this data has none")
+        raise DataError("a concept shift changes labels, and this data has no labels")
     return data.y
 
 
 def check_members(data: AgentData, other: AgentData) -> None:
-    """That two data are of the same agents."""
+    """Refuse data with different members."""
     if data.members != other.members:
         raise DataError(
             f"the shift is of {data.n} agents and the other rows are of {other.n}: both must have the same members in "
@@ -381,17 +382,17 @@ def check_members(data: AgentData, other: AgentData) -> None:
 
 
 def _dense(data: AgentData) -> Floats:
-    """A copy of the features, as float64."""
+    """Return a copy of the features as float64; refuse sparse features."""
     if data.is_sparse:
         raise DataError(
-            "this shift changes numbers that a sparse matrix does not store: make them dense first, by "
+            "this shift changes values that a sparse matrix does not store: make it dense first, with "
             "data.with_features(data.X.toarray())"
         )
     return data.X.astype(np.float64)
 
 
 def _groups(group: Any, data: AgentData) -> tuple[Integers, int]:
-    """The group of each agent, and how many there are."""
+    """Return the group of each agent, and the number of groups."""
     if group is None:
         return np.arange(data.n), data.n
     array = np.asarray(group)
@@ -401,7 +402,7 @@ def _groups(group: Any, data: AgentData) -> tuple[Integers, int]:
 
 
 def _drawn(name: str, value: Any, shapes: tuple[tuple[int, ...], ...], draw: Callable[[float], Floats]) -> Floats:
-    """Drawn, if there is one number; else the numbers themselves."""
+    """Return drawn values if `value` is a number, otherwise the array of values."""
     return _array(name, value, shapes) if np.ndim(value) else draw(nonnegative(name, value))
 
 
@@ -422,7 +423,7 @@ def _by_column(values: np.ndarray) -> np.ndarray:
     return values[:, None] if values.ndim == 1 else values
 
 
-# -- shifts of groups, and step by step ------------------------------------------------------------------------------
+# -- shifts of groups, and gradual shifts ----------------------------------------------------------------------------
 
 
 def clusters(
@@ -439,22 +440,22 @@ def clusters(
     ----------
     data : AgentData
     groups : int or sequence of float
-        How many groups, as large as each other up to one agent; or their shares of the agents.
+        Number of groups, of equal size up to one agent; or the groups' shares of the agents.
     shift : callable
-        :func:`feature_shift` or :func:`concept_shift`, or anything like them that takes `group` and `seed`.
+        :func:`feature_shift` or :func:`concept_shift`, or a similar function with arguments `group` and `seed`.
     seed : int or Generator
-        Of the groups and of the shift.
+        Seed of the groups and of the shift.
     **how
-        What `shift` takes.
+        Arguments of `shift`.
 
     Returns
     -------
     Shifted
-        Its `group` says which group each agent is in.
+        The group of each agent is in its `group`.
 
     Examples
     --------
-    Four groups that name the digits differently:
+    Four groups with different names of the digits:
 
     >>> import coterie as ct
     >>> from sklearn.datasets import load_digits
@@ -475,8 +476,8 @@ def clusters(
     return shift(data, group=rng.permutation(np.repeat(np.arange(shares.size), sizes)), seed=rng, **how)
 
 
-#: What a part of the way is, of the parameters that have parts.
-PARTS: Mapping[str, Callable[[np.ndarray, float], np.ndarray]] = {
+#: Parameters that can drift, with a function of the final value and the part of the way that is done.
+GRADUAL: Mapping[str, Callable[[np.ndarray, float], np.ndarray]] = {
     "turn": lambda angle, part: part * angle,
     "offset": lambda offset, part: part * offset,
     "noise": lambda noise, part: part * noise,
@@ -486,16 +487,16 @@ PARTS: Mapping[str, Callable[[np.ndarray, float], np.ndarray]] = {
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Drift:
-    """A sequence of data, from what it was to what it becomes; each is made when it is asked for.
+    """A sequence of data from before a shift to after it; each is computed when accessed.
 
     Attributes
     ----------
     data : AgentData
-        At the beginning.
+        The data before the shift.
     end : Shifted
-        At the end: data, groups and parameters.
+        The data after the shift, with groups and parameters.
     steps : int
-        How many steps there are between them.
+        Number of steps.
     """
 
     data: AgentData
@@ -512,14 +513,14 @@ class Drift:
             raise IndexError(f"step {step} of a drift in {self.steps} steps: they go from 0 to {self.steps}")
         if place == 0:
             return self.data
-        partly = {name: PARTS[name](value, place / self.steps) for name, value in self.end.parameters.items()}
+        partly = {name: GRADUAL[name](value, place / self.steps) for name, value in self.end.parameters.items()}
         return self.end.apply(self.data, partly, self._stream)
 
     def __iter__(self) -> Iterator[AgentData]:
         return (self[step] for step in range(len(self)))
 
     def on(self, other: AgentData) -> Drift:
-        """The same drift of other rows of these agents, such as rows for testing; noise is drawn anew.
+        """Apply the same drift to other rows of these agents, such as test rows; noise is drawn again.
 
         Examples
         --------
@@ -531,7 +532,7 @@ class Drift:
         return Drift(other, self.end.on(other), self.steps, 1)
 
     def changes(self, problem: Problem, every: int) -> list[tuple[int, Problem]]:
-        """What ``ct.simulate(problem, ..., changes=)`` takes: a step after every so many wakes (or rounds, ...).
+        """Return the argument `changes` of ``ct.simulate``: one step after every `every` wakes (or rounds, ...).
 
         Examples
         --------
@@ -556,27 +557,28 @@ def drift(
     seed: int | np.random.Generator = 0,
     **how: Any,
 ) -> Drift:
-    """A shift that comes step by step: what labels depend on turns, or grows, or moves.
+    """Apply a shift gradually, in equal steps.
 
-    After step t of T, angles, offsets and noise are t / T of what they are in the end, and factors are to the power
-    of t / T. Where features turn and labels stay, everybody's concept turns with them.
+    After step t of T, angles, offsets and noise are t / T of their final values, and factors are raised to the power
+    t / T. If features turn and labels do not, the dependence of labels on features turns, too.
 
     Parameters
     ----------
     data : AgentData
-        At the beginning.
+        The data before the shift.
     steps : int
     shift : callable
         :func:`feature_shift`, or :func:`concept_shift` whose `turn` is for regressions.
     seed : int or Generator
-        Of what is drawn, once for the whole drift.
+        Seed of all draws, which are made once for the whole drift.
     **how
-        What `shift` takes: what it is in the end. Permutations, flips and quarter turns have no parts, and are refused.
+        Arguments of `shift`, with final values. Permutations, flips and quarter turns cannot be gradual, and are
+        refused.
 
     Returns
     -------
     Drift
-        ``steps + 1`` data, the first of which is `data`; ``drift.changes(problem, every)`` is for ``ct.simulate``.
+        ``steps + 1`` data sets, the first of which is `data`; ``drift.changes(problem, every)`` is for ``ct.simulate``.
 
     Examples
     --------
@@ -588,10 +590,10 @@ def drift(
     """
     integer("steps", steps)
     end = shift(data, seed=seed, **how)
-    jumps = sorted(set(end.parameters) - set(PARTS))
+    jumps = sorted(set(end.parameters) - set(GRADUAL))
     if jumps or not end.parameters:
-        what = f"{jumps[0]} has no parts" if jumps else "nothing is said to drift"
-        raise ParameterError(f"{what}: expected some of {', '.join(PARTS)}")
+        what = f"{jumps[0]} cannot be gradual" if jumps else "no parameter drifts"
+        raise ParameterError(f"{what}: expected some of {', '.join(GRADUAL)}")
     if "scale" in end.parameters and end.parameters["scale"].min() <= 0.0:
         raise ParameterError(f"scale = {end.parameters['scale'].min()}: a drift needs positive factors")
     return Drift(data, end, steps)

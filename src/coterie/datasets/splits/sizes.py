@@ -1,4 +1,4 @@
-"""How many rows each agent gets: quantity skew, apart from what the rows are."""
+"""Numbers of rows of agents: quantity skew, independent of the content of rows."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ Integers = NDArray[np.int64]
 
 
 class SizeRule(Protocol):
-    """Anything that says what share of the rows each agent gets."""
+    """Protocol of rules for the share of rows of each agent."""
 
     def shares(self, n: int, rng: np.random.Generator) -> Floats:
-        """Positive numbers, one for each agent; only their ratios count."""
+        """Return positive numbers, one for each agent; only their ratios matter."""
 
 
 @dataclass(frozen=True)
@@ -47,14 +47,14 @@ class LogNormalSizes:
         nonnegative("sigma", self.sigma)
 
     def shares(self, n: int, rng: np.random.Generator) -> Floats:
-        """A share for each agent."""
+        """Return a share for each agent."""
         logarithm = self.sigma * rng.standard_normal(n)
-        return np.exp(logarithm - logarithm.max())  # the largest is 1: none overflows
+        return np.exp(logarithm - logarithm.max())  # the largest is 1, which prevents overflow
 
 
 @dataclass(frozen=True)
 class PowerLawSizes:
-    """The k-th largest agent has a share in proportion to ``k ** -exponent``; who that is, is drawn.
+    """Sizes in proportion to ``k ** -exponent`` for the k-th largest agent; the order of agents is random.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ class PowerLawSizes:
         nonnegative("exponent", self.exponent)
 
     def shares(self, n: int, rng: np.random.Generator) -> Floats:
-        """A share for each agent."""
+        """Return a share for each agent."""
         return rng.permutation(np.arange(1, n + 1)) ** -float(self.exponent)
 
 
@@ -84,7 +84,7 @@ class DirichletSizes:
     Parameters
     ----------
     alpha : float
-        Small for a few large agents, large for equal sizes.
+        Concentration: small values give a few large agents, large values equal sizes.
 
     Examples
     --------
@@ -98,14 +98,14 @@ class DirichletSizes:
         positive("alpha", self.alpha)
 
     def shares(self, n: int, rng: np.random.Generator) -> Floats:
-        """A share for each agent."""
+        """Return a share for each agent."""
         return softmax(draw_dirichlet(np.full((1, n), float(self.alpha)), rng), axis=1)[0]
 
 
 def draw_dirichlet(alpha: NDArray[Any], rng: np.random.Generator) -> Floats:
-    """One draw for each row of parameters, as logarithms up to a constant, which a softmax makes shares.
+    """Draw one vector for each row of parameters; return logarithms up to a constant, which softmax turns into shares.
 
-    log Gamma(a) is that of Gamma(a + 1) plus log(U) / a, which does not underflow however small a is.
+    log Gamma(a) is computed as log Gamma(a + 1) + log(U) / a, which does not underflow for small a.
     """
     alpha = np.maximum(alpha, 1e-300)
     return np.log(rng.standard_gamma(alpha + 1.0)) + np.log(1.0 - rng.random(alpha.shape)) / alpha
@@ -114,7 +114,7 @@ def draw_dirichlet(alpha: NDArray[Any], rng: np.random.Generator) -> Floats:
 def sizes_of(
     sizes: SizeRule | Sequence[int] | None, n: int, rows: int, min_rows: int, rng: np.random.Generator
 ) -> Integers:
-    """How many rows each agent gets: as given, or `min_rows` and a share of all others."""
+    """Return the number of rows of each agent: as given, or `min_rows` and a share of the other rows."""
     check_enough(n, rows, min_rows)
     if sizes is not None and not hasattr(sizes, "shares"):
         return _given(sizes, n, rows, min_rows)
@@ -123,7 +123,7 @@ def sizes_of(
 
 
 def shares_of(sizes: Any, n: int, rng: np.random.Generator) -> Floats:
-    """What share of the rows each agent gets."""
+    """Return the share of rows of each agent."""
     if sizes is None:
         return np.ones(n)
     shares = np.asarray(sizes.shares(n, rng) if hasattr(sizes, "shares") else sizes, dtype=np.float64)
@@ -133,7 +133,7 @@ def shares_of(sizes: Any, n: int, rng: np.random.Generator) -> Floats:
 
 
 def check_enough(n: int, rows: int, min_rows: int) -> None:
-    """That there are rows for everybody."""
+    """Refuse too few rows for all agents."""
     integer("n_agents", n)
     integer("min_rows", min_rows, least=0)
     if n * min_rows > rows:
@@ -154,20 +154,20 @@ def _given(sizes: Any, n: int, rows: int, min_rows: int) -> Integers:
     if array.min() < min_rows:
         raise ParameterError(f"sizes[{array.argmin()}] = {array.min()}: expected at least min_rows = {min_rows}")
     if array.sum() > rows:
-        raise DataError(f"sizes add up to {array.sum()} rows, and there are {rows}: no row is dealt out twice")
+        raise DataError(f"sizes add up to {array.sum()} rows, and there are only {rows}: give smaller sizes")
     return array
 
 
 def apportion(totals: Integers, weights: NDArray[Any], owner: Integers, rng: np.random.Generator) -> Integers:
-    """Whole numbers in proportion to weights, so that those of each owner add up to its total.
+    """Return whole numbers in proportion to weights, with the given total for each owner.
 
-    Largest remainders, of which equal ones are drawn: no number is off its exact share by 1 or more.
+    Largest remainders are rounded up, equal ones at random: no number differs from its exact share by 1 or more.
     """
     whole = np.bincount(owner, weights, minlength=totals.size)
     exact = weights * (totals / np.where(whole > 0, whole, 1.0))[owner]
     parts = np.floor(exact).astype(np.int64)
     missing = totals - np.bincount(owner, parts, minlength=totals.size).astype(np.int64)
-    # Rounded, so that equal remainders are equal, whatever their last bits are.
+    # Rounded, so that rounding errors do not make equal remainders differ.
     order = np.lexsort((rng.random(owner.size), -(exact - parts).round(9), owner))
     first = np.searchsorted(owner[order], np.arange(totals.size))
     rank = np.arange(owner.size) - first[owner[order]]

@@ -1,4 +1,4 @@
-"""Generators of the papers' synthetic tasks: the same seed, the same task."""
+"""Generators of the papers' synthetic tasks; the same seed gives the same task."""
 
 from .fields import FieldTask, field_estimation
 from .linear import LinearTask, linear_classification

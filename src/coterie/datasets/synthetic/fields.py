@@ -1,4 +1,4 @@
-"""A smooth field, measured by sensors of which some are far off (DJAM, Section IV)."""
+"""A smooth field measured by sensors, some of which are outliers (DJAM, Section IV)."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from ...problem.problem import Problem
 
 @dataclass(frozen=True)
 class FieldTask:
-    """A field estimation task: each agent wants the value of a field where it is.
+    """A field estimation task: each agent estimates the value of a field at its position.
 
     Attributes
     ----------
     points : AgentData
-        One unlabelled number for each agent: what it measured.
+        The measurement of each agent: one unlabelled number.
     graph : Graph
-        Weights are sigma_ij, the precisions between tied agents with the opposite sign.
+        Weights are sigma_ij: minus the off-diagonal entries of the precision matrix.
     ridge : (n,) ndarray
         sigma_ii / 2, where sigma_ii is the sum of row i of the precision matrix.
     values : (n, 1) ndarray
         The true values of the field.
     positions : (n, 2) ndarray
-        Where the agents are, in the unit square.
+        Positions of the agents in the unit square.
     outlier : (n,) ndarray of bool
-        Whose measurement is far off.
+        Whether each agent's measurement is an outlier.
     """
 
     points: AgentData
@@ -55,7 +55,7 @@ class FieldTask:
         return _precision(self.graph, 2.0 * self.ridge)
 
     def problem(self, delta: float = 1.0) -> Problem:
-        """The posterior of the values, DJAM (9): its optimum is their most probable field.
+        """Return the problem of the posterior of the values, DJAM (9): its optimum is the most probable field.
 
         ``sum_i phi(y_i - theta_i) + 1/2 theta' Q theta``, with Q the precision matrix, is the problem DJAM (1) with
         ``f_i(theta) = phi(y_i - theta) + sigma_ii / 2 theta^2``.
@@ -63,7 +63,7 @@ class FieldTask:
         Parameters
         ----------
         delta : float
-            From which residual on the penalty phi is linear: :class:`coterie.Huber`.
+            Residual from which on the penalty phi is linear: :class:`coterie.Huber`.
 
         Returns
         -------
@@ -79,7 +79,7 @@ class FieldTask:
         return Problem.separate(self.points, self.graph, loss=Location(Huber(delta)), ridge=self.ridge)
 
     def error(self, theta: np.ndarray) -> float:
-        """Mean squared error of the models.
+        """Return the mean squared error of the models.
 
         Parameters
         ----------
@@ -112,12 +112,12 @@ def field_estimation(
 ) -> FieldTask:
     """Estimation of a smooth field (DJAM, Section IV).
 
-    Agents are uniform in a square, and tied to those near. The values of the field where they are have a normal
-    distribution of mean 0, whose precision matrix is -sigma_ij for tied agents, with rows that sum to sigma_ii (the
-    signs and the diagonal of the paper are other ones, and make no problem of its form: erratum 13). Each agent
-    measures its value, with noise.
+    Agents are uniform in a square, with edges between near agents. The values of the field at their positions have a
+    normal distribution of mean 0, whose precision matrix has entries -sigma_ij for neighbours, and rows that sum to
+    sigma_ii (the paper's signs and diagonal are different, and make no problem of its form: erratum 13). Each agent
+    measures its value with noise.
 
-    The paper says what kind of numbers there are, but none of them except n: the defaults are ours.
+    The paper describes these parameters, but gives no values except n: the defaults are ours.
 
     Parameters
     ----------
@@ -125,18 +125,18 @@ def field_estimation(
         Number of agents, at least 2.
     seed : int or Generator
     neighbours : int
-        Agents are tied if one is among the nearest of the other, so many of them. Where that leaves parts without edges
-        between them, the shortest such edges are added: the graph is connected.
+        Number of nearest agents of each agent: two agents have an edge if one is among the nearest of the other. The
+        shortest edges between components are added, so that the graph is connected.
     noise : float
         Standard deviation of the noise.
     outliers : float
-        Probability that a measurement is far off.
+        Probability that a measurement is an outlier.
     outlier_noise : float
-        Standard deviation of the noise of those.
+        Standard deviation of the noise of outliers.
     coupling : (float, float)
-        sigma_ij of tied agents are uniform between these two, > 0: the larger, the smoother the field.
+        sigma_ij of neighbours are uniform between these positive numbers: larger values make the field smoother.
     own : (float, float)
-        sigma_ii are uniform between these two, > 0: the smaller, the further the field is from 0.
+        sigma_ii are uniform between these positive numbers: smaller values let the field vary further from 0.
 
     Returns
     -------
@@ -160,7 +160,7 @@ def field_estimation(
     i, j, _ = _joined(knn(positions, neighbours), positions).edges()
     graph = Graph.from_edges(n, i, j, rng.uniform(*coupling, i.shape[0]))
     sums = rng.uniform(*own, n)
-    # With precision L L', the covariance of L'^-1 z is its inverse.
+    # If the precision is L L', then L'^-1 z has its inverse as covariance.
     factor = np.linalg.cholesky(_precision(graph, sums))
     values = np.linalg.solve(factor.T, rng.standard_normal(n))
     error = rng.standard_normal(n)
@@ -171,12 +171,12 @@ def field_estimation(
 
 
 def _precision(graph: Graph, sums: np.ndarray) -> np.ndarray:
-    """-sigma_ij off the diagonal, and rows that sum to sigma_ii (erratum 13)."""
+    """Return the matrix with -sigma_ij off the diagonal, and rows that sum to sigma_ii (erratum 13)."""
     return np.diag(sums) + graph.laplacian().toarray()
 
 
 def _joined(graph: Graph, positions: np.ndarray) -> Graph:
-    """The graph with the shortest edges that make its parts one, as in Kruskal's algorithm."""
+    """Connect the components of a graph by the shortest edges, as in Kruskal's algorithm."""
     while graph.n_components > 1:
         part = graph.components
         apart = np.where(part[:, None] == part, np.inf, cdist(positions, positions))

@@ -1,4 +1,4 @@
-"""Linear separators of the plane, alike or not (CL, Section 5.2; CD, Section 5)."""
+"""Linear separators in a plane, more or less similar (CL, Section 5.2; CD, Section 5)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class LinearTask:
     graph : Graph
         Weights from the angles between the targets.
     targets : (n, p) ndarray
-        The separators that the agents look for.
+        The true separators of the agents.
     """
 
     train: AgentData
@@ -32,7 +32,7 @@ class LinearTask:
     targets: np.ndarray
 
     def accuracy(self, theta: np.ndarray) -> np.ndarray:
-        """Test accuracy of each agent's model.
+        """Return the test accuracy of each agent's model.
 
         Parameters
         ----------
@@ -65,9 +65,9 @@ def linear_classification(
 ) -> LinearTask:
     """Collaborative linear classification (CL, Section 5.2; CD, Section 5).
 
-    Each agent looks for a linear separator in R^p whose first two entries are standard normal and whose other entries
-    are zero. Its points are uniform in the cube [-1, 1]^p, labelled by the separator, with some training labels
-    flipped. Agents whose separators form an angle phi are tied with weight ``exp((cos phi - 1) / gamma)``.
+    The true separator of each agent in R^p has two standard normal entries, and its other entries are zero. Points are
+    uniform in the cube [-1, 1]^p, labelled by the separator, with some training labels flipped. Agents whose separators
+    form an angle phi are connected by an edge of weight ``exp((cos phi - 1) / gamma)``.
 
     Parameters
     ----------
@@ -75,15 +75,15 @@ def linear_classification(
         Number of agents, and of features.
     seed : int or Generator
     rows : (int, int)
-        Training rows of an agent are uniform between these two, inclusive.
+        Range of the number of training rows of an agent, which is uniform between these two, inclusive.
     test_rows : int
-        Test rows of every agent.
+        Number of test rows of every agent.
     noise : float
         Probability that a training label is flipped.
     gamma : float
-        How fast edges fade with the angle.
+        Angular scale of the weights: smaller values give smaller weights for the same angle.
     cut : float
-        Weights below it are dropped.
+        Smaller weights are dropped.
 
     Returns
     -------
@@ -97,7 +97,7 @@ def linear_classification(
     """
     integer("n", n)
     if p < 2:
-        raise ParameterError(f"p={p}: the targets live in the first two dimensions, so p must be at least 2")
+        raise ParameterError(f"p={p}: the targets lie in the first two dimensions, so p must be at least 2")
     ascending("rows", rows)
     integer("test_rows", test_rows)
     probability("noise", noise)

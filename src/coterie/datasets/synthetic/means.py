@@ -1,4 +1,4 @@
-"""Means to be estimated from points of very unequal number (MP, Section 5.1)."""
+"""Means estimated from very different numbers of points (MP, Section 5.1)."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class MeanTask:
     graph : Graph
         Weights from the distances between the auxiliary vectors.
     targets : (n, 1) ndarray
-        The means that the agents look for: 1 on the upper moon, -1 on the lower one.
+        The true means of the agents: 1 on the upper moon, -1 on the lower one.
     confidence : (n,) ndarray
         c_i, in (0, 1]: about the number of points in hundreds.
     auxiliary : (n, 2) ndarray
-        What else is known of each agent: where it is on its moon.
+        The position of each agent on its moon.
     """
 
     points: AgentData
@@ -38,7 +38,7 @@ class MeanTask:
     auxiliary: np.ndarray
 
     def error(self, theta: np.ndarray) -> float:
-        """Mean squared error of the models, the L2 error of MP, Figure 2.
+        """Return the mean squared error of the models, the L2 error of MP, Figure 2.
 
         Parameters
         ----------
@@ -70,26 +70,26 @@ def mean_estimation(
 ) -> MeanTask:
     """Collaborative mean estimation (MP, Section 5.1).
 
-    Agents lie on two intertwined moons. Those on the upper one hold points from a normal distribution of mean 1, those
-    on the lower one of mean -1. Agent i has ``m_i = ceil(100 c_i)`` points, c_i uniform around 1/2. Agents at distance
-    d are tied with weight ``exp(-d^2 / (2 bandwidth^2))``.
+    Agents lie on two interleaved moons. Agents on the upper moon hold points from a normal distribution of mean 1,
+    agents on the lower one of mean -1. Agent i has ``m_i = ceil(100 c_i)`` points, c_i uniform around 1/2. Agents at
+    distance d are connected by an edge of weight ``exp(-d^2 / (2 bandwidth^2))``.
 
     Parameters
     ----------
     n : int
         Number of agents, at least 2.
     spread : float
-        Width of the distribution of the c_i, in [0, 1]: at 0, everybody has 50 points; at 1, from 1 to 100.
+        Width of the distribution of the c_i, in [0, 1]: at 0, all agents have 50 points; at 1, from 1 to 100.
     seed : int or Generator
     deviation : float
         Standard deviation of the points.
     noise : float
-        Standard deviation of the agents around their moon.
+        Standard deviation of the agents' positions around their moon.
     bandwidth : float
-        How fast edges fade with the distance.
+        Length scale of the weights: smaller values give smaller weights at the same distance.
     cut : float
-        A weight is dropped where it is below this part of the strongest weight of both agents, and so means little
-        to either. An agent's strongest edge always stays: nobody loses all edges, however far away it is.
+        A weight is dropped if it is below this part of the strongest weight of both of its agents. The strongest edge
+        of an agent is never dropped, so that every agent keeps an edge.
 
     Returns
     -------
@@ -104,13 +104,13 @@ def mean_estimation(
     >>> task.error(alone) > 10.0 > 1.0 > task.error(together)
     True
     """
-    # The paper writes N(1, 40), and says neither which of the two 40 is nor how noisy its moons are. The rest of what
-    # it reports points to a standard deviation, and to moons with noise 0.1:
-    # * Confidences win in 84 % of the instances at spread 1 (about 85 % in the paper). That holds with a deviation of
-    #   40 for any noise up to 0.1; with a variance of 40 it holds only up to 0.07 (70 % at 0.1), because from there on
-    #   the pull of the other moon is what is left of the error.
-    # * The L2 error with and without confidences is 0.3 and 0.8, which shows on a picture of means -1 and 1, as the
-    #   paper's Figure 1 wants; with a variance of 40 it is 0.01 and 0.02, which does not.
+    # The paper writes N(1, 40), and says neither whether 40 is a variance nor how noisy its moons are. The rest of what
+    # it reports suggests a standard deviation, and moons with noise 0.1:
+    # * Confidences win in 84 % of the instances at spread 1 (about 85 % in the paper). This holds with a deviation of
+    #   40 for any noise up to 0.1; with a variance of 40 it holds only up to 0.07 (70 % at 0.1), where the influence of
+    #   the other moon dominates the error.
+    # * The L2 error with and without confidences is 0.3 and 0.8, which is visible on a picture of means -1 and 1, as in
+    #   the paper's Figure 1; with a variance of 40 it is 0.01 and 0.02, which is not.
     # * Of 0.9, 0.95, 0.99 and 0.999, alpha = 0.99 is the best, as in the paper, with noise 0.1 (0.999 with 0.05).
     if n < 2:
         raise ParameterError(f"n={n}: two moons need at least 2 agents")
@@ -122,7 +122,7 @@ def mean_estimation(
     rng = np.random.default_rng(seed)
     auxiliary, lower = make_moons(n, noise=noise, random_state=int(rng.integers(2**32)))
     targets = np.where(lower == 0, 1.0, -1.0)
-    confidence = 0.5 + spread * (0.5 - rng.random(n))  # never zero: random() is below 1, so everybody has a point
+    confidence = 0.5 + spread * (0.5 - rng.random(n))  # positive, since random() is below 1: every agent has a point
     owner = np.repeat(np.arange(n), np.ceil(100.0 * confidence).astype(int))
     points = rng.normal(targets[owner], deviation)
     data = AgentData(points[:, None], agents=owner, members=range(n))
@@ -130,7 +130,7 @@ def mean_estimation(
 
 
 def _relevant(positions: np.ndarray, bandwidth: float, cut: float) -> Graph:
-    """Gaussian weights, without those that are small beside the strongest weight of both ends."""
+    """Return the graph of Gaussian weights, without weights that are small beside the strongest ones of both agents."""
     whole = kernel(positions, bandwidth, cut=1e-300)
     i, j, weight = whole.edges()
     strongest = np.zeros(whole.n)

@@ -1,4 +1,4 @@
-"""Rotated moons, with angles in clusters (DADA, Sections 6 and E.1) or all around (DADA, Section E.5)."""
+"""Rotated moons, with angles in clusters (DADA, Sections 6 and E.1) or uniform (DADA, Section E.5)."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from ...graphs import Graph, angles
 
 @dataclass(frozen=True)
 class MoonsTask:
-    """A collaborative task of rotated moons, which no linear model solves.
+    """A collaborative task of rotated moons, which linear models cannot separate.
 
     Attributes
     ----------
     train, test : AgentData
         Labels are -1 and +1.
     graph : Graph
-        The oracle's weights, from the angles.
+        The oracle's weights, computed from the angles.
     angles : (n,) ndarray
-        By how many degrees the moons of each agent are rotated.
+        Rotation of each agent's moons, in degrees.
     cluster : (n,) ndarray
-        Number of the cluster that each agent belongs to. Agents of a cluster are side by side. All 0 without clusters.
+        Number of each agent's cluster. Agents of a cluster have consecutive numbers. All 0 without clusters.
     """
 
     train: AgentData
@@ -54,41 +54,41 @@ def clustered_moons(
 ) -> MoonsTask:
     """Clustered moons (DADA, Sections 6 and E.1).
 
-    Everybody separates two interleaved moons, rotated by an angle of their own. The angles come in clusters, so that
-    an agent's own cluster is of help and the others are not. Agents whose angles differ by phi are tied with weight
-    ``exp((cos phi - 1) / sigma)``, which is what an oracle knows and a learned graph should find.
+    Each agent separates two interleaved moons, rotated by an angle of its own. The angles form clusters, so that agents
+    of the same cluster are useful to each other and others are not. Agents whose angles differ by phi are connected by
+    an edge of weight ``exp((cos phi - 1) / sigma)``, which an oracle knows and a learned graph should find.
 
     Parameters
     ----------
     n, p : int
-        Number of agents, and of features. The moons lie in the plane of the first two; the other axes are empty.
+        Number of agents, and of features. The moons lie in the plane of the first two; the other features are empty.
     seed : int or Generator
     rows : (int, int)
-        Training rows of an agent are uniform between these two, inclusive. Two and more are of both classes, before
-        labels are flipped.
+        Range of the number of training rows of an agent, which is uniform between these two, inclusive. An agent with
+        at least two rows has both classes before labels are flipped.
     test_rows : int
-        Test rows of every agent. Their labels are not flipped.
+        Number of test rows of every agent. Their labels are not flipped.
     noise : float
         Probability that a training label is flipped.
     empty : {"zeros", "random"}
-        What is on the empty axes: zeros, or values uniform in [-1, 1]. The text of the paper says random values, yet
-        its figures fit zeros, which is also what its authors' code has: with random values no setting of the learned
-        graphs beats one global model.
+        Content of the empty features: zeros, or values uniform in [-1, 1]. The text of the paper says random values,
+        but its figures match zeros, which its authors' code also uses: with random values no setting of the learned
+        graphs is better than one global model.
     spread : float
         Standard deviation of the angles in a cluster, in degrees.
     moon_noise : float
         Standard deviation of the points around their moon.
     sigma : float
-        How fast edges fade with the angle.
+        Angular scale of the weights: smaller values give smaller weights for the same angle.
     cut : float
-        Weights below it are dropped.
+        Smaller weights are dropped.
     clusters : sequence of float
         Shares of the clusters, whose angles are centred at equal distances: four at 45, 135, 225 and 315 degrees.
     pivot : (float, float)
-        The point of the plane around which the moons are rotated, and where the origin is put. By default that of
-        scikit-learn, as the authors' code has it: then the moons of the clusters also lie in different places, from
-        which one global model can tell many of them apart. Around their centre, (0.5, 0.25), clusters half a turn
-        apart have the same points with opposite labels, and no model of all agents is good for both.
+        The centre of rotation, which becomes the origin. The default is that of scikit-learn and of the authors' code:
+        the moons of the clusters then also lie in different places, by which one global model can distinguish many of
+        them. Around the moons' centre, (0.5, 0.25), clusters half a turn apart have the same points with opposite
+        labels, and no single model is good for both.
 
     Returns
     -------
@@ -106,7 +106,7 @@ def clustered_moons(
     share = np.asarray(clusters, dtype=np.float64)
     if share.ndim != 1 or share.size == 0 or not (np.isfinite(share).all() and (share > 0.0).all()):
         raise ParameterError(f"clusters={clusters!r} must be shares, one finite number > 0 per cluster")
-    # Rounding where clusters end, and not their sizes, is what makes the sizes add up to n.
+    # The ends of clusters are rounded, rather than their sizes, so that the sizes add up to n.
     ends = np.rint(max(n, 0) * np.cumsum(share) / share.sum()).astype(int)
     cluster = np.repeat(np.arange(share.size), np.diff(ends, prepend=0))
 
@@ -131,32 +131,32 @@ def rotated_moons(
 ) -> MoonsTask:
     """Moons rotated by any angle (DADA, Section E.5: Moons100).
 
-    As :func:`clustered_moons`, but without clusters: each agent has an axis, a standard normal vector of the plane,
-    and its moons are rotated by the angle of the axis. So angles are uniform, and everybody has some that are near.
+    Like :func:`clustered_moons`, but without clusters: each agent has an axis, a standard normal vector of the plane,
+    and its moons are rotated by the angle of the axis. Angles are thus uniform, and every agent has similar ones.
 
     Parameters
     ----------
     n, p : int
-        Number of agents, and of features. The moons lie in the plane of the first two; the other axes are empty.
+        Number of agents, and of features. The moons lie in the plane of the first two; the other features are empty.
     seed : int or Generator
     rows : (int, int)
-        Training rows of an agent are uniform between these two, inclusive. Two and more are of both classes, before
-        labels are flipped.
+        Range of the number of training rows of an agent, which is uniform between these two, inclusive. An agent with
+        at least two rows has both classes before labels are flipped.
     test_rows : int
-        Test rows of every agent. Their labels are not flipped.
+        Number of test rows of every agent. Their labels are not flipped.
     noise : float
         Probability that a training label is flipped.
     empty : {"zeros", "random"}
-        What is on the empty axes: zeros, or values uniform in [-1, 1]. See :func:`clustered_moons`.
+        Content of the empty features: zeros, or values uniform in [-1, 1]. See :func:`clustered_moons`.
     moon_noise : float
         Standard deviation of the points around their moon.
     sigma : float
-        How fast edges fade with the angle.
+        Angular scale of the weights: smaller values give smaller weights for the same angle.
     cut : float
-        Weights below it are dropped. With 1e-6, an agent has 61.8 neighbours on average, and 60.86 in the paper, which
-        does not say what it drops.
+        Smaller weights are dropped. With 1e-6, an agent has 61.8 neighbours on average, and 60.86 in the paper, which
+        does not give its threshold.
     pivot : (float, float)
-        The point of the plane around which the moons are rotated, and where the origin is put.
+        The centre of rotation, which becomes the origin.
 
     Returns
     -------
@@ -194,10 +194,10 @@ def _task(
     cut: float,
     pivot: tuple[float, float],
 ) -> MoonsTask:
-    """Moons of everybody, rotated by angles that `turns` draws, in degrees."""
+    """Return moons of all agents, rotated by angles in degrees that `turns` draws."""
     integer("n", n)
     if p < 2:
-        raise ParameterError(f"p={p}: the moons live in the first two dimensions, so p must be at least 2")
+        raise ParameterError(f"p={p}: the moons lie in the first two dimensions, so p must be at least 2")
     ascending("rows", rows)
     integer("test_rows", test_rows)
     probability("noise", noise)
@@ -211,7 +211,7 @@ def _task(
     rng = np.random.default_rng(seed)
     degrees = turns(rng)
     theta = np.deg2rad(degrees)
-    # Of each agent: the images of the two axes, as rows, so that ``points @ turn`` rotates points that are rows.
+    # For each agent, the images of the two axes as rows, so that ``points @ turn`` rotates points that are rows.
     turn = np.stack([np.cos(theta), np.sin(theta), -np.sin(theta), np.cos(theta)], axis=1).reshape(n, 2, 2)
 
     def draw(sizes: np.ndarray, noise: float) -> AgentData:

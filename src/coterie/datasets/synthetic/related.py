@@ -1,4 +1,4 @@
-"""Tasks that are copies of a few parents, or of their opposites (DMTRL, Section 7.1)."""
+"""Tasks that are copies of a few parent tasks, or of their opposites (DMTRL, Section 7.1)."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ class RelatedTasks:
     Attributes
     ----------
     train, test : AgentData
-        A member for each task. Labels are -1 and +1, or real numbers if the loss is squared.
+        One member for each task. Labels are -1 and +1, or real numbers if the loss is squared.
     targets : (n, p) ndarray
         The true weights of the tasks.
     correlation : (n, n) ndarray
         The true correlations of the tasks: cosines of the angles between their weights.
     parent : (n,) ndarray
-        The task that each task is a copy of; a parent's is its own.
+        The number of the parent of each task; the number of the task itself for a parent.
     sign : (n,) ndarray
         1.0 for copies of the parent's weights, -1.0 for copies of their opposite.
     loss : str
-        What the labels were drawn for.
+        The loss for which the labels were drawn.
     """
 
     train: AgentData
@@ -42,7 +42,7 @@ class RelatedTasks:
     loss: str
 
     def error(self, theta: np.ndarray) -> np.ndarray:
-        """Test error of each task's model: the share of wrong labels, or the root mean square of the residuals.
+        """Return the test error of each task's model: the share of wrong labels, or the root mean squared error.
 
         Parameters
         ----------
@@ -81,8 +81,8 @@ def related_tasks(
 ) -> RelatedTasks:
     """Tasks with positive and negative relationships (DMTRL, Section 7.1).
 
-    Parents have random weights. Every other task picks one of the parents and a sign at random, and has the parent's
-    weights times the sign, plus noise. Instances are standard normal.
+    Parents have random weights. Every other task chooses one of the parents and a sign at random, and has the parent's
+    weights times the sign, plus noise. Features are standard normal.
 
     The weights of a parent have norm `scale`, which is therefore the standard deviation of its margins. At 3, labels
     are informative but not separable: the true weights are wrong on 16 % of them, and no others are right on all of a
@@ -94,17 +94,16 @@ def related_tasks(
         Number of tasks, and of features.
     seed : int or Generator
     rows, test_rows : int or (n,) int array_like
-        Training and test rows of each task. A single number is their mean: the tasks then have between half and one
-        and a half times as many, in even steps and in random order. The task with the most training rows then also
-        has the most test rows.
+        Number of training and test rows of each task. A single number is their mean: the tasks then have between half
+        and one and a half times as many, in even steps and in random order. The task with the most training rows then
+        also has the most test rows.
     parents : int
         Number of parents, evenly spaced among the tasks: 0, 5 and 10 by default.
     noise : float
         Standard deviation of the noise on each weight, relative to the root mean square of the parent's weights.
     parents_of : (n,) int array_like, optional
-        The task that each task is a copy of, its own number for a parent, in place of `parents` and of the random
-        choice of parents; signs remain random. The larger the families, the more the tasks are correlated, as in
-        :func:`synthetic2`.
+        The parent of each task, its own number for a parent. Replaces `parents` and the random choice of parents; signs
+        are still random. Larger families make tasks more correlated, as in :func:`synthetic2`.
     scale : float
         Standard deviation of the parents' margins.
     loss : {"logistic", "squared"}
@@ -153,7 +152,7 @@ def related_tasks(
     sign = rng.choice([-1.0, 1.0], size=n)
     child = parent != np.arange(n)
     sign[~child] = 1.0
-    # A direction for every task, of which only the parents' are used.
+    # A direction is drawn for every task, and only those of parents are used.
     drawn = rng.normal(size=(n, p))
     drawn *= scale / np.linalg.norm(drawn, axis=1, keepdims=True)
     targets = sign[:, None] * drawn[parent]
@@ -178,11 +177,11 @@ def related_tasks(
 def synthetic1(seed: int | np.random.Generator = 0, rows: ArrayLike = 1894, test_rows: ArrayLike = 811) -> RelatedTasks:
     """Synthetic 1 of DMTRL, Section 7.1: 16 tasks of 100 features in three families of nearly the same size.
 
-    The parents are tasks 1, 6 and 11, which have the numbers 0, 5 and 10 here; the families have 6, 5 and 5 tasks. Who
-    is in which, and with which sign, is random. The paper does not say how its noise and its families came out, but
-    what rho they led to: 6.2418, which is ``max_i sum_k |sigma_ik| / sigma_ii`` (Lemma 10). Here, of the true
-    correlations, it is 6.8 on average over seeds, with a standard deviation of 0.4. Three families of 16 tasks can
-    hardly have less, since one of them has 6.
+    The parents are tasks 1, 6 and 11, which have the numbers 0, 5 and 10 here; the families have 6, 5 and 5 tasks. The
+    family and the sign of each other task are random. The paper does not describe its noise and its families, but
+    reports rho = 6.2418, where rho is ``max_i sum_k |sigma_ik| / sigma_ii`` (Lemma 10). Here, rho of the true
+    correlations is 6.8 on average over seeds, with a standard deviation of 0.4. Three families of 16 tasks can hardly
+    have less, since one of them has 6.
 
     Parameters
     ----------
@@ -232,8 +231,8 @@ def synthetic2(seed: int | np.random.Generator = 0, rows: ArrayLike = 1894, test
 def _families(
     sizes: tuple[int, int, int], seed: int | np.random.Generator, rows: ArrayLike, test_rows: ArrayLike
 ) -> RelatedTasks:
-    """Tasks 0, 5 and 10 with families of given sizes."""
-    # As many numbers are drawn whatever the sizes: that is why the two presets have the same instances.
+    """Return tasks with the parents 0, 5 and 10, and families of the given sizes."""
+    # The number of draws does not depend on the sizes, so that the two presets have the same instances.
     rng = np.random.default_rng(seed)
     parents = np.array([0, 5, 10])
     parent = np.arange(16)
@@ -242,12 +241,14 @@ def _families(
 
 
 def _sizes(name: str, rows: ArrayLike, rank: np.ndarray) -> np.ndarray:
-    """Rows of each task: as given, or growing with its rank from half to one and a half times their mean."""
+    """Return the numbers of rows of tasks: as given, or growing with the rank from half to one and a half times the
+    mean.
+    """
     n = rank.size
     sizes = np.asarray(rows)
     if sizes.dtype.kind not in "iu" or sizes.shape not in ((), (n,)) or sizes.min() < 1:
         raise ParameterError(f"{name}={rows!r} must be a whole number >= 1, or {n} of them, one for each task")
     if sizes.ndim:
         return sizes
-    # Truncated, and not rounded down, so that steps up and down cancel: the mean is exactly what was asked for.
+    # Truncated rather than rounded down, so that steps up and down cancel: the mean is exactly as given.
     return sizes + np.trunc(int(sizes) * (2 * rank - (n - 1)) / (2 * max(n - 1, 1))).astype(int)

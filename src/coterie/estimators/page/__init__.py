@@ -1,7 +1,7 @@
-"""A report as a page for a browser: one HTML file that needs nothing else.
+"""A report as an HTML page: one file that needs no other file.
 
-:mod:`.contents` turns a report into plain numbers and words, one JSON document; ``report.js`` draws it. The page has no
-other data, and asks nobody for any.
+:mod:`.contents` turns a report into one JSON document of plain values; ``report.js`` draws it. The page has no other
+data, and makes no requests.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from .contents import document
 
 
 def check_path(path: str | os.PathLike[str]) -> None:
-    """Refuse a file that cannot be written later."""
+    """Refuse a path to which the page cannot be written, before the report is computed."""
     if not isinstance(path, str | os.PathLike):
-        raise ParameterError(f"path={path!r} must be a path; all else goes by name, such as report(folds=5)")
+        raise ParameterError(f"path={path!r} must be a path; pass other arguments by name, such as report(folds=5)")
     goal = Path(path)
     if goal.is_dir():
         raise FileError(
@@ -46,7 +46,7 @@ def write(report: Any, path: str | os.PathLike[str]) -> Path:
 
 
 def assembled(content: dict[str, Any], text: str) -> str:
-    """The page around a document; `text` is for browsers without JavaScript."""
+    """Return the page for a document; `text` is shown by browsers without JavaScript."""
     css, script = (_file(name).replace("\r\n", "\n") for name in ("report.css", "report.js"))
     policy = (
         f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(css)}; base-uri 'none'; form-action 'none'"
@@ -59,18 +59,18 @@ def assembled(content: dict[str, Any], text: str) -> str:
         "data": _json(content),
         "text": html.escape(_encodable(text)),
     }
-    # In one pass: what a name holds is never looked at again.
+    # All parts are replaced in one pass: placeholders in names of agents are not replaced.
     return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], _file("report.html"))
 
 
 def _json(content: Any) -> str:
-    """JSON that no browser takes for a tag, or for the end of one."""
+    """Return JSON without characters that a browser could read as a tag."""
     plain = json.dumps(content, allow_nan=False, separators=(",", ":"))
     return plain.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
 def _encodable(text: str) -> str:
-    """Without halves of characters, which no file can hold."""
+    """Replace lone surrogates, which UTF-8 cannot encode."""
     return text.encode("utf-8", "replace").decode()
 
 

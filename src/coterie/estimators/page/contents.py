@@ -1,4 +1,4 @@
-"""A report as one JSON document: everything that the page shows, and nothing else."""
+"""A report as one JSON document, with all data of the page."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Any
 import numpy as np
 
 from ..._version import __version__
-from ..report import FALSE_DISCOVERIES, MEASURES, plain, sizes_of
-from .curves import COVERAGE, Output, Shown, outputs_of
+from ..report import FALSE_DISCOVERY_RATE, MEASURES, plain, sizes_of
+from .curves import COVERAGE, Shown, ShownOutput, outputs_of
 from .places import places
 from .words import explained, headline
 
-#: Agents on a page, at most. Those that were measured, or stand out, come first.
-AGENTS = 20_000
-#: Digits of a number, and of a place on the map.
-DIGITS, PLACE = 5, 4
+#: Maximum number of agents on a page. Agents that were measured, or are outliers, come first.
+MAX_PAGE_AGENTS = 20_000
+#: Digits of a number, and of a position on the map.
+NUMBER_DIGITS, POSITION_DIGITS = 5, 4
 
 
 def document(report: Any) -> dict[str, Any]:
-    """Plain values: columns in place of records, so that thousands of agents take little."""
+    """Return plain values, stored by column rather than by record to keep pages with many agents small."""
     model, rows = report._model, report._rows
     every = _names(model.agents_)
     who = _chosen(report)
@@ -53,7 +53,7 @@ def document(report: Any) -> dict[str, Any]:
         "coverage": COVERAGE,
         "features": _columns(tables["features"]),
         "tests": _tested(report, place),
-        "threshold": FALSE_DISCOVERIES,
+        "threshold": FALSE_DISCOVERY_RATE,
         "choices": _columns(tables["choices"]),
         "sent": rounded(tables["sent"]),
         "columns": tables["columns"],
@@ -63,7 +63,7 @@ def document(report: Any) -> dict[str, Any]:
 
 
 def _names(agents: tuple[Any, ...]) -> list[str]:
-    """Names of agents; those that would look the same are written as Python has them."""
+    """Return distinct names of agents: agents with equal text are written as in Python, and numbered if still equal."""
     texts = [str(agent) for agent in agents]
     twice = {text for text, count in Counter(texts).items() if count > 1}
     texts = [repr(agent) if text in twice else text for agent, text in zip(agents, texts, strict=True)]
@@ -76,21 +76,21 @@ def _names(agents: tuple[Any, ...]) -> list[str]:
 
 
 def _chosen(report: Any) -> np.ndarray:
-    """Numbers of the agents that are shown, ascending."""
+    """Return the sorted numbers of the agents that are shown."""
     model = report._model
     n = len(model.agents_)
-    if n <= AGENTS:
+    if n <= MAX_PAGE_AGENTS:
         return np.arange(n)
     first = np.zeros(n)
     for table in (report.gains, report.outliers):
         if table is not None:
             first[[model._number[agent] for agent in table["agent"]]] = 1.0
     order = np.lexsort((np.random.default_rng(0).random(n), -first))
-    return np.sort(order[:AGENTS])
+    return np.sort(order[:MAX_PAGE_AGENTS])
 
 
 def _errors(report: Any, who: np.ndarray) -> dict[str, np.ndarray]:
-    """Errors of every agent that is shown; NaN where they are not known."""
+    """Return the errors of every agent that is shown; NaN where they are not known."""
     if report.gains is None:
         return {}
     model, table = report._model, report.gains
@@ -104,7 +104,7 @@ def _errors(report: Any, who: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def _map(found: Any, who: np.ndarray, place: dict[int, int]) -> dict[str, Any]:
-    """Places in a square, edges, and who is nearest; agents by their numbers on the page."""
+    """Return positions in a square, edges, and nearest agents; agents are numbered as on the page."""
     xy, bent = _bent(found.xy) if found.kind == "models" else (found.xy, False)
     xy = xy - (xy.max(axis=0) + xy.min(axis=0)) / 2.0
     xy = xy / (np.abs(xy).max(initial=0.0) or 1.0)
@@ -117,17 +117,17 @@ def _map(found: Any, who: np.ndarray, place: dict[int, int]) -> dict[str, Any]:
         "kind": found.kind,
         "shares": numbers(np.array(found.shares)),
         "bent": bent,
-        "x": numbers(xy[who, 0], PLACE),
-        "y": numbers(xy[who, 1], PLACE),
+        "x": numbers(xy[who, 0], POSITION_DIGITS),
+        "y": numbers(xy[who, 1], POSITION_DIGITS),
         "edges": [to[i][kept].tolist(), to[j][kept].tolist(), numbers(weight[kept], 3)],
         "near": near.ravel().tolist(),
-        "near_by": numbers(found.near_by[who].ravel(), PLACE),
+        "near_by": numbers(found.near_by[who].ravel(), POSITION_DIGITS),
         "nearest": int(near.shape[1]),
     }
 
 
 def _bent(xy: np.ndarray) -> tuple[np.ndarray, bool]:
-    """Places with those far out drawn in, in the same direction, where they would leave the others no room."""
+    """Return positions and whether outlying ones were moved towards the middle, to leave the others room."""
     middle = np.median(xy, axis=0)
     radius = np.sqrt(np.sum((xy - middle) ** 2, axis=1))
     usual = float(np.quantile(radius, 0.8))
@@ -137,7 +137,7 @@ def _bent(xy: np.ndarray) -> tuple[np.ndarray, bool]:
     return middle + (xy - middle) * (np.where(far > 1.0, 1.0 + np.log(np.maximum(far, 1.0)), far) / far)[:, None], True
 
 
-def _shown(report: Any, who: np.ndarray) -> list[Output]:
+def _shown(report: Any, who: np.ndarray) -> list[ShownOutput]:
     model, table = report._model, report.features
     ranked = None
     if table is not None:
@@ -149,7 +149,7 @@ def _shown(report: Any, who: np.ndarray) -> list[Output]:
     return outputs_of(model, report._rows, ranked, who)
 
 
-def _output(output: Output) -> dict[str, Any]:
+def _output(output: ShownOutput) -> dict[str, Any]:
     return vars(output) | {"features": [_feature(shown) for shown in output.features]}
 
 
@@ -169,7 +169,7 @@ def _feature(shown: Shown) -> dict[str, Any]:
 
 
 def _tested(report: Any, place: dict[int, int]) -> dict[str, Any] | None:
-    """Both tests of every agent that is shown, as columns."""
+    """Return both tests of every agent that is shown, by column."""
     table = report._tests
     if table is None:
         return None
@@ -190,7 +190,7 @@ def _tested(report: Any, place: dict[int, int]) -> dict[str, Any] | None:
 
 
 def _columns(records: list[dict[str, Any]] | None) -> dict[str, list[Any]] | None:
-    """A table, column by column."""
+    """Return a table by column."""
     if records is None:
         return None
     names = list(records[0]) if records else []
@@ -207,8 +207,8 @@ def _more_notes(report: Any, who: np.ndarray) -> list[str]:
     ]
 
 
-def numbers(values: np.ndarray, digits: int = DIGITS) -> list[Any]:
-    """Numbers with so many digits; None for what is none."""
+def numbers(values: np.ndarray, digits: int = NUMBER_DIGITS) -> list[Any]:
+    """Return numbers rounded to `digits` significant digits; None for numbers that are not finite."""
     form = f"%.{digits}g"
     out: list[Any] = []
     for value in np.asarray(values, dtype=float).tolist():
@@ -221,9 +221,9 @@ def numbers(values: np.ndarray, digits: int = DIGITS) -> list[Any]:
 
 
 def rounded(value: Any) -> Any:
-    """The same with shorter numbers."""
+    """Return a nested value with its numbers rounded to ``NUMBER_DIGITS`` significant digits."""
     if isinstance(value, dict):
         return {key: rounded(part) for key, part in value.items()}
     if isinstance(value, list):
         return [rounded(part) for part in value]
-    return float(f"%.{DIGITS}g" % value) if isinstance(value, float) else value
+    return float(f"%.{NUMBER_DIGITS}g" % value) if isinstance(value, float) else value

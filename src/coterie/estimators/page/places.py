@@ -1,4 +1,4 @@
-"""Who is alike: where agents are on the map, their edges, and who is nearest to each."""
+"""The map of agents: their positions, their edges, and the nearest agents of each."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from ...graphs.builders import nearest
 from ...graphs.layout import layout
 from ...pooling.rows import Grouped, dense
 
-#: Edges that are drawn, at most: the heaviest, and the heaviest of each agent.
-EDGES = 60_000
-#: Nearest agents that are named.
-NEAREST = 6
-#: Directions in which nearest agents are looked for, at most.
-DIRECTIONS = 12
+#: Maximum number of edges that are drawn: the heaviest, in addition to the heaviest of each agent.
+MAX_DRAWN_EDGES = 60_000
+#: Number of nearest agents that are named.
+MAX_NEAREST = 6
+#: Maximum number of principal components in which nearest agents are searched.
+MAX_DIRECTIONS = 12
 
 
 class Places(NamedTuple):
@@ -23,15 +23,15 @@ class Places(NamedTuple):
 
     kind: str  # "graph", "correlations" or "models"
     xy: np.ndarray  # (n, 2)
-    shares: list[float]  # of the differences, along each axis; empty for a graph
+    shares: list[float]  # of the variance, along each axis; empty for a graph
     edges: tuple[np.ndarray, np.ndarray, np.ndarray]
-    near: np.ndarray  # (n, k) agents; -1 for none
+    near: np.ndarray  # (n, k) numbers of the nearest agents; -1 for none
     near_by: np.ndarray  # (n, k) weights of edges, correlations, or distances
-    far: np.ndarray  # (n,) how far from the common model, in standard deviations of the population
+    far: np.ndarray  # (n,) distance from the common model, in standard deviations of the population
 
 
 def places(model: Any, rows: Grouped | None) -> Places:
-    """By edges if there are any; by correlations of tasks; or else by how models differ."""
+    """Place agents by the graph if there are edges, by correlations of tasks if known, or else by their models."""
     n = len(model.agents_)
     Z = deviations(model, rows)
     far = np.sqrt(np.mean(Z**2, axis=1)) if Z.shape[1] else np.zeros(n)
@@ -45,7 +45,7 @@ def places(model: Any, rows: Grouped | None) -> Places:
     if model._models.covariances:
         where, shares, related = _by_correlations(model._models.covariances)
         return Places("correlations", where, shares, none, *related, far)
-    k = min(NEAREST, n - 1)
+    k = min(MAX_NEAREST, n - 1)
     if k < 1 or not directions.shape[1]:
         return Places("models", xy, shares, none, np.zeros((n, 0), int), np.zeros((n, 0)), far)
     near = nearest(np.ascontiguousarray(directions), k)
@@ -56,7 +56,7 @@ def places(model: Any, rows: Grouped | None) -> Places:
 
 
 def deviations(model: Any, rows: Grouped | None) -> np.ndarray:
-    """How the models of agents differ, (n, any): in standard deviations of the population, or of the models."""
+    """Return deviations of agents' models, (n, any), in standard deviations of the population or of the models."""
     if model._models.parts:
         return np.hstack([part.deviations() for part in model._models.parts])
     inputs, (own, levels) = model._models.inputs, model._models.weights()
@@ -70,16 +70,16 @@ def deviations(model: Any, rows: Grouped | None) -> np.ndarray:
 
 
 def _components(Z: np.ndarray) -> tuple[np.ndarray, list[float], np.ndarray]:
-    """The first two principal components, their shares, and some more of them."""
+    """Return positions by the first two principal components, their shares of the variance, and the components."""
     n, q = Z.shape
     middle = Z - Z.mean(axis=0) if n else Z
     gram = middle.T @ middle if q <= n else middle @ middle.T
     value, U = np.linalg.eigh(gram)
-    order = np.argsort(value)[::-1][:DIRECTIONS]
+    order = np.argsort(value)[::-1][:MAX_DIRECTIONS]
     value, U = np.maximum(value[order], 0.0), U[:, order]
     scores = middle @ U if q <= n else U * np.sqrt(value)
     scores = scores[:, value > 1e-12 * max(value.max(initial=0.0), 1e-300)]
-    if scores.size:  # which way is up has no meaning: whoever is furthest out is up, and to the right
+    if scores.size:  # the sign of a component is arbitrary: its largest score is made positive
         scores = scores * np.sign(np.take_along_axis(scores, np.abs(scores).argmax(axis=0)[None], axis=0))
     total = float(np.sum(middle**2)) or 1.0
     xy = np.zeros((n, 2))
@@ -89,19 +89,19 @@ def _components(Z: np.ndarray) -> tuple[np.ndarray, list[float], np.ndarray]:
 
 def _heaviest(graph: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     i, j, weight = graph.edges()
-    if len(weight) <= EDGES:
+    if len(weight) <= MAX_DRAWN_EDGES:
         return i, j, weight
     keep = np.zeros(len(weight), bool)
-    keep[np.argsort(-weight, kind="stable")[:EDGES]] = True
-    for end in (i, j):  # and the heaviest of each agent
+    keep[np.argsort(-weight, kind="stable")[:MAX_DRAWN_EDGES]] = True
+    for end in (i, j):  # and the heaviest edge of each agent
         order = np.lexsort((-weight, end))
         keep[order[np.unique(end[order], return_index=True)[1]]] = True
     return i[keep], j[keep], weight[keep]
 
 
 def _by_edges(graph: Any) -> tuple[np.ndarray, np.ndarray]:
-    """The neighbours of each agent with the heaviest edges."""
-    k = min(NEAREST, int(graph.n_neighbours.max(initial=0)))
+    """Return for each agent the neighbours with the heaviest edges."""
+    k = min(MAX_NEAREST, int(graph.n_neighbours.max(initial=0)))
     near, weight = np.full((graph.n, k), -1), np.zeros((graph.n, k))
     owner = np.repeat(np.arange(graph.n), np.diff(graph.start))
     order = np.lexsort((-graph.weight, owner))
@@ -113,14 +113,14 @@ def _by_edges(graph: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _by_correlations(covariances: list[Any]) -> tuple[np.ndarray, list[float], tuple[np.ndarray, np.ndarray]]:
-    """Agents as directions whose products are their correlations; those with the largest ones, of either sign."""
+    """Return positions whose inner products are the correlations, and for each agent the most correlated ones."""
     parts = []
     for covariance in covariances:
         Q, s, _ = covariance.factors
         scale = np.sqrt(np.maximum(covariance.diagonal(), 1e-300))
         parts.append(Q * np.sqrt(np.maximum(s, 0.0)) / scale[:, None])
     U = np.hstack(parts) / np.sqrt(len(parts))  # the mean of the classes' correlations
-    n, k = len(U), min(NEAREST, len(U) - 1)
+    n, k = len(U), min(MAX_NEAREST, len(U) - 1)
     near, by = np.zeros((n, k), int), np.zeros((n, k))
     for first in range(0, n, 1000):
         C = U[first : first + 1000] @ U.T

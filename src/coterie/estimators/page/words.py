@@ -1,4 +1,4 @@
-"""What a report says first, in sentences."""
+"""The first sentences of a report's page."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 
 from ..report import MEASURES, number_in_words
 
-#: How the errors of others come about, in words.
+#: Phrases for the models that learning together is compared with.
 WHEN = {"alone": "alone", "one_model": "with one model for all"}
-#: How the note begins that says why gains are not there.
-UNKNOWN = "gains are not available"
+#: Beginning of the note that says why gains were not measured.
+NO_GAINS = "gains are not available"
 
 
 def explained(summary: dict[str, Any]) -> str:
-    """What an agent is, and what is compared: for somebody who was sent the page, and has read nothing else."""
+    """Explain what an agent is and what is compared, to a reader who knows only the page."""
     column, target = summary.get("agent_column"), summary.get("target")
     if summary["agents"] == 1:
         return f"All rows belong to one agent: there is one model{f' to predict “{target}”' if target else ''}."
@@ -30,17 +30,17 @@ def explained(summary: dict[str, Any]) -> str:
 
 
 def headline(report: Any, names: dict[Any, str]) -> list[dict[str, str]]:
-    """Sentences with their tones: "good", "bad" or "even" of gains, and against what; "more" of what else there is."""
+    """Return sentences with their tones: "good", "bad" or "even" for gains, and "more" for other findings."""
     found = [_gain(report.summary, name) for name in report.summary.get("gains", {})]
     if not found:
-        why = next((note for note in report.notes if note.startswith(UNKNOWN)), UNKNOWN).removeprefix(UNKNOWN)
+        why = next((note for note in report.notes if note.startswith(NO_GAINS)), NO_GAINS).removeprefix(NO_GAINS)
         found = [{"tone": "even", "against": "", "text": f"Gains were not measured{why}."}]
     more = [text for text in (_features(report), _outliers(report, names)) if text]
     return found + [{"tone": "more", "against": "", "text": text} for text in more]
 
 
 def _gain(summary: dict[str, Any], name: str) -> dict[str, str]:
-    """Of learning together, against something else."""
+    """Return the sentence on the gain of learning together over `name`."""
     gain, errors, measure = summary["gains"][name], summary["errors"], MEASURES[summary["measure"]]
     before, after = number_in_words(errors[name]), number_in_words(errors["together"])
     ends = [end / errors[name] if errors[name] > 0.0 else math.nan for end in (gain["low"], gain["high"])]

@@ -1,6 +1,6 @@
-"""Designs: how features become columns of a model, a file for each kind.
+"""Designs: how features become columns of a model, one file for each kind.
 
-To add one, write a class as in :mod:`.additive`, and name it in ``DESIGNS``.
+To add a design, write a class like that in :mod:`.additive`, and list it in ``DESIGNS``.
 """
 
 from typing import Any
@@ -11,20 +11,20 @@ from .base import Design, Given
 from .linear import Linear
 from .values import Values, blocks_of, standards, standards_of
 
-#: By the names that estimators use; the plain one first, which others must beat.
+#: Designs by the names that estimators use; the plain design is first, and others are chosen only if better.
 DESIGNS: dict[str, type[Design]] = {kind.name: kind for kind in (Linear, Additive)}
-#: The one that is always there.
+#: Name of the plain design, which is always possible.
 PLAIN = Linear.name
 
 
 def design_from(arrays: Any) -> Design:
-    """A design of any kind, back from a file."""
+    """Return a design of any kind from arrays of a file."""
     if "design" in arrays:
         name = str(arrays["design"])
         if name not in DESIGNS:
             raise DataError(f"there is no design {name!r}; known are {', '.join(DESIGNS)}")
         return DESIGNS[name].from_arrays(arrays)
-    # Files of older versions hold no name, and of linear designs the knots of no splines.
+    # Files of older versions hold no name of the design; their linear designs have no knots of splines.
     return (Additive if len(arrays["design_bent"]) else Linear).from_arrays(arrays)
 
 

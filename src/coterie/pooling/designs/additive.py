@@ -1,7 +1,7 @@
-"""A curve for every feature: quadratic splines in place of columns with more than a few values.
+"""A curve for every feature: quadratic splines replace columns with more than a few values.
 
-Knots are at quantiles; beyond the outermost, curves go on as lines. Every agent has curves of its own, that deviate
-from common ones.
+Knots are at quantiles; curves are continued as straight lines beyond the outermost knots. Every agent has curves of its
+own, which deviate from the common ones.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ import numpy as np
 
 from ..sums import Sums
 from .base import Design, Given
-from .values import FEW, Values, quantiles_of, standards_of
+from .values import MAX_LINEAR_VALUES, Values, quantiles_of, standards_of
 
-#: Quantile knots of a spline, the two ends included. With 8 a split in time broke.
-KNOTS = 5
-SHARES = np.linspace(0.0, 1.0, KNOTS)
-#: With so many columns or more, features are not bent.
-LARGEST = 150
+#: Number of quantile knots of a spline, including both ends. With 8 knots, a split by time gave poor predictions.
+KNOTS_PER_SPLINE = 5
+SHARES = np.linspace(0.0, 1.0, KNOTS_PER_SPLINE)
+#: With this many columns or more, splines are not used.
+MAX_SPLINE_COLUMNS = 150
 
 
 class Spline(NamedTuple):
-    """Quadratic B-splines of one column; without the last of them, since all of them sum up to one."""
+    """Quadratic B-splines of one column, without the last one, since all of them sum to one."""
 
-    knots: np.ndarray  # extended by two beyond each end
+    knots: np.ndarray  # with two further knots beyond each end
 
     @classmethod
     def through(cls, quantiles: np.ndarray) -> Spline:
-        """With these knots; those that coincide count once."""
+        """Return the spline with these knots; equal knots count once."""
         inner = np.unique(quantiles)
         left, right = inner[1] - inner[0], inner[-1] - inner[-2]
         ends = np.array([1.0, 2.0])
@@ -37,11 +37,11 @@ class Spline(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many columns it makes."""
+        """Number of columns of the spline."""
         return len(self.knots) - 4
 
     def columns(self, x: np.ndarray) -> np.ndarray:
-        """The basis at x, (rows, size); beyond the outermost knots, lines that go on as they left."""
+        """Return the basis at x, (rows, size), continued as straight lines beyond the outermost knots."""
         low, high = self.knots[2], self.knots[-3]
         inside = np.clip(x, low, high)
         out = self._basis(inside, 2)[:, :-1]
@@ -51,14 +51,14 @@ class Spline(NamedTuple):
         return out
 
     def line(self) -> np.ndarray:
-        """Coefficients of x itself, up to a constant: splines hold every line (Marsden's identity)."""
+        """Return the coefficients of x itself, up to a constant: splines contain every line (Marsden's identity)."""
         sites = 0.5 * (self.knots[1:-2] + self.knots[2:-1])
         return sites[:-1] - sites[-1]
 
     def _basis(self, x: np.ndarray, degree: int) -> np.ndarray:
-        """The recursion of Cox and de Boor."""
+        """Return the B-spline basis by the recursion of Cox and de Boor."""
         t, last = self.knots, len(self.knots) - 4
-        # The last interval is closed on the right, or the largest value would belong to none.
+        # The last interval is closed on the right, so that the largest value belongs to an interval.
         cell = np.clip(np.searchsorted(t, x, side="right") - 1, 2, last)
         B = np.zeros((len(x), len(t) - 1))
         B[np.arange(len(x)), cell] = 1.0
@@ -70,7 +70,7 @@ class Spline(NamedTuple):
         return B
 
     def _slope(self, x: np.ndarray) -> np.ndarray:
-        """Derivatives of the basis."""
+        """Return derivatives of the basis."""
         t, B = self.knots, self._basis(x, 1)
         part = B / (t[2:] - t[:-2])
         return 2.0 * (part[:, :-1] - part[:, 1:])
@@ -78,30 +78,30 @@ class Spline(NamedTuple):
 
 @dataclass(frozen=True)
 class Additive(Design):
-    """Features as they are, and then splines in place of others."""
+    """Design with splines: columns are the features that stay linear, then the splines of the others."""
 
     name = "additive"
     part = "spline"
-    least_rows = 3.0  # two rows an agent cannot tell a curve from noise
+    least_rows = 3.0  # with two rows for each agent, a curve cannot be told from noise
 
-    splines: dict[int, Spline] = field(default_factory=dict)  # by the feature that they replace
+    splines: dict[int, Spline] = field(default_factory=dict)  # by the number of the feature
 
     @classmethod
     def learn(cls, given: Given) -> Additive | None:
-        """From the rows of some agents."""
+        """Learn knots and scales from the rows of some agents; return None if no column gets a spline."""
         return additive_of(given.some(), given.fixed())
 
     def unscaled(self, X: np.ndarray) -> np.ndarray:
-        """Features with splines in place of some."""
+        """Return features with splines in place of some."""
         kept = [k for k in range(X.shape[1]) if k not in self.splines]
         return np.hstack([X[:, kept], *(spline.columns(X[:, k]) for k, spline in self.splines.items())])
 
     def line(self, feature: int) -> Any:
-        """Splines hold every line."""
+        """Return the coefficients with which a feature's columns equal the feature, plus a constant."""
         return self.splines[feature].line() if feature in self.splines else 1.0
 
     def to_arrays(self) -> dict[str, Any]:
-        """For a file: with the knots."""
+        """Return arrays for a file, including the knots."""
         knots = [spline.knots for spline in self.splines.values()]
         return super().to_arrays() | {
             "design_bent": np.array(list(self.splines), dtype=np.int64),
@@ -111,16 +111,20 @@ class Additive(Design):
 
     @classmethod
     def from_arrays(cls, arrays: Any) -> Self:
-        """Back from a file."""
+        """Return a design from arrays of a file."""
         knots = np.split(arrays["design_knots"], np.cumsum(arrays["design_lengths"])[:-1])
         splines = {int(k): Spline(t) for k, t in zip(arrays["design_bent"], knots, strict=True)}
         return replace(super().from_arrays(arrays), splines=splines)
 
 
-def additive_of(values: Sums, keep_linear: np.ndarray | None = None, max_columns: int = LARGEST) -> Additive | None:
-    """Splines in place of columns with more than a few values; None if there are none, or `max_columns` or more."""
+def additive_of(
+    values: Sums, keep_linear: np.ndarray | None = None, max_columns: int = MAX_SPLINE_COLUMNS
+) -> Additive | None:
+    """Return splines for columns with more than a few values; None if there are none, or `max_columns` or more."""
     few = [len(np.unique(np.concatenate(found))) for found in zip(*values.each(Values.few), strict=True)]
-    bent = [k for k, found in enumerate(few) if found > FEW and (keep_linear is None or not keep_linear[k])]
+    bent = [
+        k for k, found in enumerate(few) if found > MAX_LINEAR_VALUES and (keep_linear is None or not keep_linear[k])
+    ]
     splines = {k: Spline.through(knots) for k, knots in zip(bent, quantiles_of(values, bent, SHARES), strict=True)}
     splines = {k: spline for k, spline in splines.items() if spline.size > 2}
     source = source_of(len(few), splines)
@@ -132,6 +136,6 @@ def additive_of(values: Sums, keep_linear: np.ndarray | None = None, max_columns
 
 
 def source_of(features: int, splines: dict[int, Spline]) -> np.ndarray:
-    """The feature of each column: those that stay, and then those of the splines."""
+    """Return the feature of each column: features that stay linear, then those of the splines."""
     kept = [k for k in range(features) if k not in splines]
     return np.concatenate([kept, *(np.full(spline.size, k) for k, spline in splines.items())]).astype(np.int64)

@@ -1,4 +1,4 @@
-"""The columns as they are, in standard units."""
+"""The linear design: features in standard units."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from .values import standards, standards_of
 
 
 class Linear(Design):
-    """Every feature is a column."""
+    """Design in which every feature is a column."""
 
     name = "linear"
 
     @classmethod
     def learn(cls, given: Given) -> Linear:
-        """Means and scales of the rows of all agents."""
+        """Learn means and scales from the rows of all agents."""
         mean, scale = standards_of(given.rows)
         return cls(mean, scale, np.arange(len(mean)))
 
     @classmethod
     def of(cls, X: Any, weight: np.ndarray | None = None) -> Linear:
-        """Of rows that are here, dense or sparse."""
+        """Return the design of rows in this process, dense or sparse."""
         return cls(*standards(X, weight), np.arange(X.shape[1]))
 
     def unscaled(self, X: np.ndarray) -> np.ndarray:
-        """The features themselves."""
+        """Return the features themselves."""
         return X

@@ -1,4 +1,4 @@
-"""Statistics of the columns of rows, wherever these are: what designs are made of."""
+"""Statistics of the columns of rows in this or other processes, from which designs are learned."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ..sums import Here, Sums, total
 if TYPE_CHECKING:
     from .base import Design
 
-#: A column with more values than this has many.
-FEW = 6
-#: Parts into which the range of a quantile is cut at a time, where values are in several places.
-PARTS = 16
+#: Number of distinct values above which a column gets a spline.
+MAX_LINEAR_VALUES = 6
+#: Number of parts into which the range of a quantile is divided per round, if values are in several processes.
+QUANTILE_PARTS = 16
 
 
 class Values:
-    """Rows of features that one process holds, whose statistics a design is made of."""
+    """Rows of features that one process holds, with the statistics that designs need."""
 
     def __init__(self, X: np.ndarray, weight: np.ndarray | None = None, n_jobs: int | None = 1):
         self.X, self.weight, self.n_jobs = X, weight, n_jobs
@@ -29,11 +29,11 @@ class Values:
 
     @cached_property
     def rows(self) -> float:
-        """How many; a weight of 2 counts as two."""
+        """Number of rows; a weight of 2 counts as two."""
         return float(len(self.X) if self.weight is None else self.weight.sum())
 
     def columns(self, design: Design | None) -> np.ndarray:
-        """The rows as a design has them before it scales them; made once."""
+        """Return the rows in unscaled columns of a design, computed once."""
         if design is None:
             return self.X
         if self._unscaled is None:
@@ -41,17 +41,17 @@ class Values:
         return self._unscaled
 
     def sums(self, design: Design | None) -> tuple[float, np.ndarray]:
-        """How many rows, and sums of their columns."""
+        """Return the number of rows, and sums of their columns."""
         X = self.columns(design)
         return self.rows, self._sum(X, lambda block: X[block].astype(np.float64, copy=False))
 
     def squares(self, design: Design | None, mean: np.ndarray) -> np.ndarray:
-        """Sums of squares about a mean."""
+        """Return sums of squares around a mean."""
         X = self.columns(design)
         return self._sum(X, lambda block: (X[block] - mean) ** 2)
 
     def _sum(self, X: np.ndarray, part: Any) -> np.ndarray:
-        """In blocks of rows, so that no copy of X is made."""
+        """Return sums over blocks of rows, so that no copy of X is made."""
 
         def sums(block: slice) -> np.ndarray:
             rows = part(block)
@@ -63,19 +63,19 @@ class Values:
         return out
 
     def few(self) -> list[np.ndarray]:
-        """Values of every column, one more than a few of them at most; a few thousand rows decide most of the time."""
+        """Return the distinct values of every column, at most ``MAX_LINEAR_VALUES + 1`` of them."""
         return [_few(self.X[:, k]) for k in range(self.X.shape[1])]
 
     def least_weight(self) -> float:
-        """Of a row that counts."""
+        """Return the smallest positive weight of a row."""
         return 1.0 if self.weight is None else float(np.min(self.weight[self.weight > 0.0], initial=np.inf))
 
     def counted(self, unit: float) -> float:
-        """How many rows, if a weight of `unit` counts as one."""
+        """Return the number of rows, if a weight of `unit` counts as one."""
         return float(len(self.X) if self.weight is None else (self.weight / unit).sum())
 
     def ordered(self, k: int, unit: float) -> tuple[np.ndarray, np.ndarray]:
-        """Values of a column in their order, and the weights up to each."""
+        """Return the sorted values of a column, and the cumulative weights."""
         if k not in self._ordered:
             x = self.X[:, k].astype(np.float64, copy=False)
             if self.weight is None:
@@ -87,9 +87,10 @@ class Values:
         return self._ordered[k]
 
     def reached(self, columns: list[int], unit: float, sought: np.ndarray, rows: float) -> tuple[np.ndarray, Any]:
-        """The values at which the weights up to them exceed these, were all rows like those here, (columns, sought).
+        """Return the values at which cumulative weights exceed `sought`, if all rows were like those here, (columns,
+        sought).
 
-        From below and from above, in case of doubt; NaN where there are no rows.
+        Returns a lower and an upper value, which differ by rounding; NaN if there are no rows.
         """
         share = self.counted(unit) / rows
         slack = 0.0 if share == 1.0 else 1e-9 * rows
@@ -102,7 +103,7 @@ class Values:
         return out[0], out[1]
 
     def upto(self, columns: list[int], unit: float, at: np.ndarray) -> np.ndarray:
-        """The weights up to some values, (columns, ...)."""
+        """Return the cumulative weights up to some values, (columns, ...)."""
         out = np.zeros(at.shape)
         for i, k in enumerate(columns):
             x, upto = self.ordered(k, unit)
@@ -111,15 +112,15 @@ class Values:
 
 
 def blocks_of(X: np.ndarray) -> list[slice]:
-    """Blocks of rows of so many numbers that what is computed of one is small beside X."""
+    """Return blocks of rows that are small compared with X."""
     step = max(1, 4_000_000 // max(1, X.shape[1]))
     return [slice(first, first + step) for first in range(0, len(X), step)]
 
 
 def standards(X: Any, weight: np.ndarray | None = None, n_jobs: int | None = 1) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation of columns. A constant has scale 1.
+    """Return mean and standard deviation of columns. A constant column has scale 1.
 
-    Sparse columns are not centred, which would fill them: zeros, and their root mean squares.
+    Sparse columns are not centred, which would fill them: their means are 0, and their scales are root mean squares.
     """
     if not isinstance(X, np.ndarray):
         X = X.astype(np.float64, copy=False)
@@ -129,7 +130,7 @@ def standards(X: Any, weight: np.ndarray | None = None, n_jobs: int | None = 1) 
 
 
 def standards_of(values: Sums, design: Design | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """The same of :class:`Values`, wherever they are; of the columns of a design, if there is one."""
+    """Return mean and scale of the columns of :class:`Values`, or of a design's columns, over all processes."""
     rows, mean = total(values, Values.sums, design)
     mean = mean / max(rows, 1e-300)
     scale = np.sqrt(total(values, Values.squares, design, mean) / max(rows, 1e-300))
@@ -139,46 +140,47 @@ def standards_of(values: Sums, design: Design | None = None) -> tuple[np.ndarray
 
 
 def quantiles_of(values: Sums, columns: list[int], shares: np.ndarray) -> np.ndarray:
-    """Of columns of :class:`Values`, wherever they are, (columns, shares): exactly those of all rows in one place.
+    """Return quantiles of columns of :class:`Values`, (columns, shares), equal to the quantiles of all rows in one
+    process.
 
     A weight of 2 counts as two rows.
     """
-    unit = min(1.0, *values.each(Values.least_weight))  # none counts as less than a row
+    unit = min(1.0, *values.each(Values.least_weight))  # so that no row counts less than one
     rows = total(values, Values.counted, unit)
     place = shares * (rows - 1.0)
     below = np.floor(place)
     sought = np.concatenate([below, below + 1.0]) + 1e-9
-    # The value at which the weights up to it exceed what is sought is between those of every place.
+    # The value at which cumulative weights exceed `sought` lies between those of the processes.
     found = zip(*values.each(Values.reached, columns, unit, sought, rows), strict=True)
     low, high = (side.reduce(each) for side, each in zip((np.fmin, np.fmax), found, strict=True))
-    # Floats in their order are whole numbers in their order: each round leaves a sixteenth of them.
+    # Floats are bisected as integers of the same order: each round leaves a sixteenth of the range.
     first, last = _number(low), _number(high)
     while np.any(first < last):
-        step = np.maximum((last - first) // np.uint64(PARTS), np.uint64(1))[..., None]
-        cuts = np.minimum(first[..., None] + step * np.arange(PARTS, dtype=np.uint64), last[..., None])
+        step = np.maximum((last - first) // np.uint64(QUANTILE_PARTS), np.uint64(1))[..., None]
+        cuts = np.minimum(first[..., None] + step * np.arange(QUANTILE_PARTS, dtype=np.uint64), last[..., None])
         enough = total(values, Values.upto, columns, unit, _float(cuts)) > sought[:, None]
-        at = np.where(enough.any(axis=-1), enough.argmax(axis=-1), PARTS)
-        upper = np.take_along_axis(cuts, np.minimum(at, PARTS - 1)[..., None], axis=-1)[..., 0]
+        at = np.where(enough.any(axis=-1), enough.argmax(axis=-1), QUANTILE_PARTS)
+        upper = np.take_along_axis(cuts, np.minimum(at, QUANTILE_PARTS - 1)[..., None], axis=-1)[..., 0]
         lower = np.take_along_axis(cuts, np.maximum(at - 1, 0)[..., None], axis=-1)[..., 0] + np.uint64(1)
-        first, last = np.where(at > 0, np.minimum(lower, last), first), np.where(at < PARTS, upper, last)
+        first, last = np.where(at > 0, np.minimum(lower, last), first), np.where(at < QUANTILE_PARTS, upper, last)
     low, high = np.split(_float(last), 2, axis=1)
     part = place - below
-    # As NumPy interpolates.
+    # NumPy's interpolation.
     return np.where(part < 0.5, low + (high - low) * part, high - (high - low) * (1.0 - part))
 
 
 def _number(x: np.ndarray) -> np.ndarray:
-    """Whole numbers in the order of floats."""
+    """Return integers in the order of floats."""
     bits = (x + 0.0).view(np.uint64)  # -0.0 is 0.0
     return np.where(bits >> np.uint64(63), ~bits, bits | np.uint64(1 << 63))
 
 
 def _float(number: np.ndarray) -> np.ndarray:
-    """Back from :func:`_number`."""
+    """Invert :func:`_number`."""
     return np.where(number >> np.uint64(63), number & np.uint64((1 << 63) - 1), ~number).view(np.float64)
 
 
 def _few(x: np.ndarray) -> np.ndarray:
-    """Values of a column, one more than a few at most."""
+    """Return the distinct values of a column, at most ``MAX_LINEAR_VALUES + 1`` of them."""
     first = np.unique(x[:2000])
-    return (first if len(first) > FEW else np.unique(x))[: FEW + 1]
+    return (first if len(first) > MAX_LINEAR_VALUES else np.unique(x))[: MAX_LINEAR_VALUES + 1]
