@@ -45,14 +45,14 @@ def proposal(club, run=None):
 def test_a_new_run_of_the_same_members(club):
     old = load_group(club.group)
     new = amendments.amend(club.group, coupling=2.0, title="again")
-    office = load_group(club.group)
-    assert office.charter == new
+    loaded = load_group(club.group)
+    assert loaded.charter == new
     assert (new.amends, new.admin, new.coupling) == (old.charter.run, old.charter.admin, 2.0)
     assert new.run != old.charter.run
     for name in ("members", "edges", "relays", "addresses", "revoked"):
-        assert getattr(office.roster, name) == getattr(old.roster, name)
-    assert (office.roster.run, office.roster.version, office.roster.history) == (new.run, 1, [])
-    assert (office.register, office.ca) == (old.register, old.ca)
+        assert getattr(loaded.roster, name) == getattr(old.roster, name)
+    assert (loaded.roster.run, loaded.roster.version, loaded.roster.history) == (new.run, 1, [])
+    assert (loaded.register, loaded.ca) == (old.register, old.ca)
     aside = club.group / "runs" / old.charter.run
     assert charter_in(aside) == old.charter
     assert stat.S_IMODE(aside.stat().st_mode) == 0o700
@@ -136,9 +136,9 @@ def test_members_hear_of_it_accept_it_and_go_on_from_their_models(club):
     club.start().run(20.0)
     new = said("group", "amend", club.group, "--set", "coupling=4", "--set", "rate=2")["run"]
     said("peer", "update", club.root / "ann", club.group / "announcements")
-    club.run_until(lambda: all(program.office.proposal for program in club.programs.values()))
+    club.run_until(lambda: all(program.maintenance.proposal for program in club.programs.values()))
     for name in club.names:
-        shown = club.programs[name].office.proposal
+        shown = club.programs[name].maintenance.proposal
         assert shown["run"] == new
         assert shown["changes"] == "coupling: 1.0 -> 4.0; rate: 1.0 -> 2.0"
         told = [event for event in club.events(name) if event["event"] == "proposal"]
@@ -201,10 +201,10 @@ def test_several_amendments_are_accepted_at_once(club):
 
 def test_nobody_but_the_admin_amends(club):
     eve = Identity.load(club.root / "bob").signing_key
-    office = load_group(club.group)
-    mine = msgspec.structs.replace(office.charter, coupling=9.0, amends=office.charter.run)
+    loaded = load_group(club.group)
+    mine = msgspec.structs.replace(loaded.charter, coupling=9.0, amends=loaded.charter.run)
     body = msgspec.msgpack.encode(amendments.Amendment(mine, (club.group / "roster").read_bytes()))
-    forged = sign_announcement(Announcement(CHARTER, office.charter.run, 1, body), eve, 10**6, "it")
+    forged = sign_announcement(Announcement(CHARTER, loaded.charter.run, 1, body), eve, 10**6, "it")
     (club.root / "forged").write_bytes(forged)
     with pytest.raises(DataError):
         update(club.root / "ann", club.root / "forged")
@@ -233,12 +233,12 @@ def test_nobody_but_the_admin_amends(club):
 
 
 def test_a_charter_that_cannot_be_read_is_a_trouble_and_no_more(club):
-    office = load_group(club.group)
-    post(office, CHARTER, club.charter.run, b"nonsense", "it")
+    loaded = load_group(club.group)
+    post(loaded, CHARTER, club.charter.run, b"nonsense", "it")
     club.start("ann")
     club.programs["ann"].node.take_announcements(club.now, signed_in(club.group / "announcements"))
     club.run(3.0)
-    assert club.programs["ann"].office.proposal is None
+    assert club.programs["ann"].maintenance.proposal is None
     assert [event for event in club.events("ann") if "cannot be read" in event.get("what", "")]
     with pytest.raises(DataError):
         amendments.accept(club.root / "ann")
@@ -478,7 +478,7 @@ def test_one_that_was_away_is_told_by_those_that_have_moved_on(club):
     before = cat.mail.gate.refused.copy()
     club.programs["cat"]._receive(club.now, NOBODY, kept[0])
     club.run(3.0)
-    assert club.programs["cat"].office.proposal["run"] == ann.charter.run
+    assert club.programs["cat"].maintenance.proposal["run"] == ann.charter.run
     assert not (cat.mail.gate.refused - before)["signature"]
     club.stop()
     assert amendments.accept(club.root / "cat").charter == ann.charter

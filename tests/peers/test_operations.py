@@ -477,10 +477,10 @@ def test_a_status_is_json_for_every_reader():
 def test_a_broken_certificate_is_a_trouble_and_no_end(group, tmp_path):
     program = program_of(group, tmp_path)
     text = "tls.crt, tls.key and ca.crt cannot be used for TLS"
-    program.office._look_at_certificate = Mock(side_effect=ParameterError(text))
+    program.maintenance._look_at_certificate = Mock(side_effect=ParameterError(text))
     program._housekeeping(group.now)
     assert "cannot be used for TLS" in program.node.errors.last
-    assert program.node.errors["office"] == 1
+    assert program.node.errors["maintenance"] == 1
     assert not program._stopping
 
 

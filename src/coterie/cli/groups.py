@@ -433,9 +433,9 @@ def accept_administration(
     as_json: AsJson = False,
 ) -> None:
     """Become an admin: the folder is a group's from then on, for all commands of an admin."""
-    from ..peers.group.admins import take_office
+    from ..peers.group.admins import accept_delegation
 
-    roster = take_office(folder, delegation, run_id)
+    roster = accept_delegation(folder, delegation, run_id)
     text = f"admin of run {roster.run}; members: {len(roster.members)}; list of members, version {roster.version}\n"
     text += f"Before you sign, take over what other admins have signed: coterie group update {folder} LIST"
     show({"run": roster.run, "version": roster.version}, text, as_json)

@@ -67,7 +67,7 @@ def status_of(program: Program, running: bool = True) -> dict[str, Any]:
         "disk": disk_of(program.folder),
         "state_age": state_age(program.folder),
         "silent_minutes": program.settings.silent_minutes,
-        "proposal": program.office.proposal,
+        "proposal": program.maintenance.proposal,
         "memory_mb": memory(),
         **scores(node, program._final),
         "group": [{"name": names[row["address"]], **row} for row in node.health.rows(now)],

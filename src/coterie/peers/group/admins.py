@@ -3,7 +3,7 @@
 =======================  ============================================================================================
 :func:`ask_as_admin`   the second one: a key that signs, an authority of its own, and a request without secrets
 :func:`appoint`          the first one: the next list has a delegation for that key, and names both authorities
-:func:`take_office`      the second one: checks that, and has a group's folder from then on, as the first one has
+:func:`accept_delegation`      the second one: checks that, and has a group's folder from then on, as the first one has
 :func:`hand_over`        the first one: the delegation says that it retires
 =======================  ============================================================================================
 
@@ -77,27 +77,27 @@ def appoint(group: Where, request_file: Where, *, retire: bool = False, to: Wher
     asked = ADMIN_REQUESTS.read(read_bounded(source, limit=MAX_REQUEST_BYTES), str(source))
     ids.check_ca(ids.read_certificate(asked.ca.encode(errors="replace"), f"the authority's certificate in {source}"))
     path = source.with_name("admin.delegation") if to is None else Path(to)
-    with admin_at(group) as office:
-        if asked.key in _admins(office):
+    with admin_at(group) as loaded:
+        if asked.key in _admins(loaded):
             raise DataError(f"{source} is of a key that may sign already: name it by its key, {asked.key[:4].hex()}")
-        roster = _with_delegation(office, asked.key, [asked.ca], retire)
-        signed = office.signed(roster)
-        office.keep(roster, signed)
-        answer = Appointment(charter=office.charter, roster=signed, relays=office.register.relays)
-        return write_atomic(path, to_json(APPOINTMENTS.sign(answer, office.admin)))
+        roster = _with_delegation(loaded, asked.key, [asked.ca], retire)
+        signed = loaded.signed(roster)
+        loaded.keep(roster, signed)
+        answer = Appointment(charter=loaded.charter, roster=signed, relays=loaded.register.relays)
+        return write_atomic(path, to_json(APPOINTMENTS.sign(answer, loaded.admin)))
 
 
 def hand_over(group: Where, key: str) -> Roster:
     """Retire, in favour of another admin that may sign already: its key in hex, or how that begins."""
-    with admin_at(group) as office:
-        found = [one for one in _admins(office) if one.hex().startswith(key.lower())]
+    with admin_at(group) as loaded:
+        found = [one for one in _admins(loaded) if one.hex().startswith(key.lower())]
         if len(found) != 1:
-            known = ", ".join(sorted(one[:4].hex() for one in _admins(office))) or "none"
+            known = ", ".join(sorted(one[:4].hex() for one in _admins(loaded))) or "none"
             raise DataError(f"{key!r:.80} is not the key of one other admin that may sign: there are {known}")
-        return office.keep(_with_delegation(office, found[0], [], retire=True))
+        return loaded.keep(_with_delegation(loaded, found[0], [], retire=True))
 
 
-def take_office(folder: Where, delegation_file: Where, run: str | None = None) -> Roster:
+def accept_delegation(folder: Where, delegation_file: Where, run: str | None = None) -> Roster:
     """Become an admin with what another one has sent: the folder is a group's from then on.
 
     `run` is the one it must be for, as heard from the other one otherwise.
@@ -122,13 +122,13 @@ def take_office(folder: Where, delegation_file: Where, run: str | None = None) -
     return roster
 
 
-def _admins(office: Group) -> set[bytes]:
+def _admins(group: Group) -> set[bytes]:
     """The other keys that may sign the next list."""
-    allowed = signers(office.charter, office.roster, version=office.roster.version + 1)
-    return allowed - {ids.public_bytes(office.admin)}
+    allowed = signers(group.charter, group.roster, version=group.roster.version + 1)
+    return allowed - {ids.public_bytes(group.admin)}
 
 
-def _with_delegation(office: Group, key: bytes, authorities: list[str], retire: bool) -> Roster:
-    delegation = make_delegation(office.charter.run, key, office.admin, office.roster.version + 1, retire)
-    own = ids.certificate_pem(office.ca).decode()
-    return office.roster.with_admin(delegation, [own, *authorities])
+def _with_delegation(group: Group, key: bytes, authorities: list[str], retire: bool) -> Roster:
+    delegation = make_delegation(group.charter.run, key, group.admin, group.roster.version + 1, retire)
+    own = ids.certificate_pem(group.ca).decode()
+    return group.roster.with_admin(delegation, [own, *authorities])

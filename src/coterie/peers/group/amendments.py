@@ -74,33 +74,33 @@ def amend(group: Where, **changes: Any) -> Charter:
     from ..model.tables import check_charter  # with pandas, as in groups.create
     from ..model.work import check_parts
 
-    with admin_at(group) as office:
-        old = office.charter
+    with admin_at(group) as loaded:
+        old = loaded.charter
         for name in changes:
             known = [field for field in Charter.__struct_fields__ if field not in (*OF_ITSELF, "format")]
             if name not in known:
                 raise ParameterError(f"{name!r} cannot be changed: choose from {', '.join(known)}")
         if "rate" in changes and old.messages_per_second == usual_messages(old.rate):
             changes.setdefault("messages_per_second", usual_messages(changes["rate"]))
-        mine = {"admin": public_bytes(office.admin), "amends": old.run}
+        mine = {"admin": public_bytes(loaded.admin), "amends": old.run}
         charter = made(Charter, {**msgspec.structs.asdict(old), **changes, **mine})
         if not differences(old, charter):
             raise ParameterError("nothing would change: the charter has these values already")
         check_parts(charter)
         check_charter(charter)
-        kept = {name: getattr(office.roster, name) for name in Roster.__struct_fields__ if name not in OF_A_LIST}
+        kept = {name: getattr(loaded.roster, name) for name in Roster.__struct_fields__ if name not in OF_A_LIST}
         first = Roster(run=charter.run, version=1, **kept)
-        signed = dataclasses.replace(office, charter=charter, roster=first).signed(first)
-        _put_aside(office.folder, old.run)
+        signed = dataclasses.replace(loaded, charter=charter, roster=first).signed(first)
+        _put_aside(loaded.folder, old.run)
         # The files change their names at the very end, one after the other.
         with (
-            drafted(office.folder / "charter.json", charter_json(charter)) as new_charter,
-            drafted(office.folder / "roster", signed) as new_roster,
+            drafted(loaded.folder / "charter.json", charter_json(charter)) as new_charter,
+            drafted(loaded.folder / "roster", signed) as new_roster,
         ):
             body = encoded(Amendment(charter, signed))
-            post(office, CHARTER, old.run, body, "the new charter with its list of members")
-            rename(new_charter, office.folder / "charter.json")
-            rename(new_roster, office.folder / "roster")
+            post(loaded, CHARTER, old.run, body, "the new charter with its list of members")
+            rename(new_charter, loaded.folder / "charter.json")
+            rename(new_roster, loaded.folder / "roster")
         return charter
 
 

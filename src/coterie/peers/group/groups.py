@@ -271,17 +271,17 @@ def invite(
     """
     source = Path(request_file)
     asked = read_request(read_bounded(source, limit=MAX_REQUEST_BYTES), str(source))
-    with admin_at(group) as office:
-        roster, register = _with(office, asked, edges or {}, relay, replace)
-        signed = office.signed(roster)
-        invitation = invitation_to(office, asked, signed, days)
+    with admin_at(group) as loaded:
+        roster, register = _with(loaded, asked, edges or {}, relay, replace)
+        signed = loaded.signed(roster)
+        invitation = invitation_to(loaded, asked, signed, days)
         path = source.with_name(f"{asked.name}.invitation") if to is None else Path(to)
         if path.is_dir():
             raise ParameterError(f"{path} is a folder: name the file to write the invitation to")
         # The invitation is on the disk before the roster, and gets its name after it: so there is never an invitation
         # of a version that the admin could give to another roster. An address that is lost on the way stays unused.
         with drafted(path, to_json(invitation)) as draft:
-            office.keep(roster, signed, _with_issued(register, [invitation]))
+            loaded.keep(roster, signed, _with_issued(register, [invitation]))
             rename(draft, path)
         return path
 
@@ -291,22 +291,22 @@ def enroll_all(group: Where, newcomers: Sequence[Newcomer], *, durable: bool = T
 
     There is one new version of the roster. Not `durable`: for an experiment, which a crash of the machine may end.
     """
-    with admin_at(group) as office, ThreadPoolExecutor(8) as pool:  # it is mostly the disk that they wait for
+    with admin_at(group) as loaded, ThreadPoolExecutor(8) as pool:  # it is mostly the disk that they wait for
         peers = list(pool.map(lambda new: Identity.make(new.folder, new.name, new.listen), newcomers))
         try:
             requests = list(pool.map(request_of, peers))
-            next_roster, register = office.roster, office.register
+            next_roster, register = loaded.roster, loaded.register
             for asked, new in zip(requests, newcomers, strict=True):
-                so_far = dataclasses.replace(office, roster=next_roster, register=register)
+                so_far = dataclasses.replace(loaded, roster=next_roster, register=register)
                 next_roster, register = _with(so_far, asked, new.edges)
-            next_roster = next_roster.after(office.roster)  # one change, one version
-            signed = office.signed(next_roster)
-            invitations = list(pool.map(lambda asked: invitation_to(office, asked, signed), requests))
+            next_roster = next_roster.after(loaded.roster)  # one change, one version
+            signed = loaded.signed(next_roster)
+            invitations = list(pool.map(lambda asked: invitation_to(loaded, asked, signed), requests))
         except BaseException:
             for peer in peers:
                 peer.unmake()  # so that the same command, put right, finds no identity in its way
             raise
-        office.keep(next_roster, signed, _with_issued(register, invitations))
+        loaded.keep(next_roster, signed, _with_issued(register, invitations))
 
         def accepted(peer: Identity, invitation: Invitation) -> Membership:
             _accept(peer, invitation, f"the invitation of {peer.name}", durable)
@@ -329,11 +329,11 @@ def remove(group: Where, name: str, *, revoked: bool = False) -> Roster:
     Its certificate is good for that and nothing else; if it is `revoked` nobody shows it anything. It is revoked at the
     latest when the name is given to another key.
     """
-    with admin_at(group) as office:
-        roster = office.roster.without(name)
+    with admin_at(group) as loaded:
+        roster = loaded.roster.without(name)
         if revoked:
-            roster = office.register.revoking(roster, name).after(office.roster)
-        return office.keep(roster)
+            roster = loaded.register.revoking(roster, name).after(loaded.roster)
+        return loaded.keep(roster)
 
 
 def revoke(group: Where, name: str, serial: str | None = None) -> Roster:
@@ -342,14 +342,14 @@ def revoke(group: Where, name: str, serial: str | None = None) -> Roster:
     A member that stays, and has lost its TLS key, makes a new one, and is invited again. Certificates that another
     admin has signed are known by their serial number alone.
     """
-    with admin_at(group) as office:
+    with admin_at(group) as loaded:
         if serial is not None:
             number = serial.lower().replace(":", "").lstrip("0")
-            until = int(office.ca.not_valid_after_utc.timestamp())
-            return office.keep(office.roster.with_revoked({number: until}, time.time()))
-        if not office.register.issued.get(name):
+            until = int(loaded.ca.not_valid_after_utc.timestamp())
+            return loaded.keep(loaded.roster.with_revoked({number: until}, time.time()))
+        if not loaded.register.issued.get(name):
             raise DataError(f"no certificate of {name!r:.80} is known here: give its serial number")
-        return office.keep(office.register.revoking(office.roster, name))
+        return loaded.keep(loaded.register.revoking(loaded.roster, name))
 
 
 class Updated(NamedTuple):
@@ -368,15 +368,15 @@ def update(group: Where, roster_file: Where) -> Updated:
     Peers of both branches take it over; but who is on the void one alone has to be invited again.
     """
     content, what = read_bounded(roster_file), f"the list {os.fspath(roster_file)}"
-    with admin_at(group, signing=False) as office:
-        mine, theirs = office.roster, read_roster(content, office.charter, what, held=office.roster)
+    with admin_at(group, signing=False) as loaded:
+        mine, theirs = loaded.roster, read_roster(content, loaded.charter, what, held=loaded.roster)
         match relation(mine, theirs):
             case "newer":
-                return Updated(office.keep(theirs, content), False, [])
+                return Updated(loaded.keep(theirs, content), False, [])
             case "fork":
-                _check_admin(office.charter, theirs, ids.public_bytes(office.admin))
+                _check_admin(loaded.charter, theirs, ids.public_bytes(loaded.admin))
                 lost = [one.name for one in mine.everybody if one not in theirs.everybody]
-                return Updated(office.keep(theirs.healing(mine)), True, lost)
+                return Updated(loaded.keep(theirs.healing(mine)), True, lost)
         raise DataError(
             f"{what} is version {theirs.version}, and this group has version {mine.version}: nothing is new"
         )
@@ -384,9 +384,9 @@ def update(group: Where, roster_file: Where) -> Updated:
 
 def edge(group: Where, a: str, b: str, weight: float = 1.0) -> Roster:
     """Edge two members in the next version of the roster. A weight of 0 is no edge."""
-    with admin_at(group) as office:
-        one, other = (office.roster.by_name(name).address for name in (a, b))
-        return office.keep(office.roster.with_edge(one, other, _weight(b, weight)))
+    with admin_at(group) as loaded:
+        one, other = (loaded.roster.by_name(name).address for name in (a, b))
+        return loaded.keep(loaded.roster.with_edge(one, other, _weight(b, weight)))
 
 
 def read_request(content: bytes, what: str = "the request") -> Request:
@@ -396,18 +396,18 @@ def read_request(content: bytes, what: str = "the request") -> Request:
     return found
 
 
-def invitation_to(office: Group, asked: Request, signed_roster: bytes, days: int = MEMBER_DAYS) -> Invitation:
+def invitation_to(group: Group, asked: Request, signed_roster: bytes, days: int = MEMBER_DAYS) -> Invitation:
     """The admin's answer to a request: a certificate, and a roster in which the peer is."""
     csr = ids.read_csr(asked.csr.encode(), asked.name, asked.key)
-    certificate = ids.sign_csr(csr, office.ca_key, office.ca, name=asked.name, endpoint=asked.endpoint, days=days)
+    certificate = ids.sign_csr(csr, group.ca_key, group.ca, name=asked.name, endpoint=asked.endpoint, days=days)
     invitation = Invitation(
         name=asked.name,
-        charter=office.charter,
-        ca=ids.certificate_pem(office.ca).decode(),
+        charter=group.charter,
+        ca=ids.certificate_pem(group.ca).decode(),
         certificate=ids.certificate_pem(certificate).decode(),
         roster=signed_roster,
     )
-    return INVITATIONS.sign(invitation, office.admin)
+    return INVITATIONS.sign(invitation, group.admin)
 
 
 def _with_issued(register: Register, invitations: Sequence[Invitation]) -> Register:
@@ -417,10 +417,10 @@ def _with_issued(register: Register, invitations: Sequence[Invitation]) -> Regis
 
 
 def _with(
-    office: Group, asked: Request, edges: Mapping[str, float], relay: bool = False, replace: bool = False
+    group: Group, asked: Request, edges: Mapping[str, float], relay: bool = False, replace: bool = False
 ) -> tuple[Roster, Register]:
     """The next roster, with a member or a relay that asks."""
-    roster, register, name = office.roster, office.register, asked.name
+    roster, register, name = group.roster, group.register, asked.name
     if relay and edges:
         raise ParameterError(f"edges={dict(edges)!r}: a relay has no neighbours")
     if relay and asked.endpoint is None:
@@ -448,16 +448,16 @@ def _with(
         roster = register.revoking(roster, name)  # who had the name before is not to pass for it
     if asked.endpoint is not None and relay:
         register = msgspec.structs.replace(register, relays={**register.relays, name: asked.key})
-        return roster.with_relay(Relay(name, asked.endpoint)).after(office.roster), register
-    address = old.address if isinstance(old, Member) else max(register.addresses, office.roster.given)
-    if not edges and not kept and old is None and office.charter.objective == "pooling":
+        return roster.with_relay(Relay(name, asked.endpoint)).after(group.roster), register
+    address = old.address if isinstance(old, Member) else max(register.addresses, group.roster.given)
+    if not edges and not kept and old is None and group.charter.objective == "pooling":
         kept = usual_edges(roster, name)
     for other, weight in edges.items():
         if other == name:
             raise ParameterError(f"edges: {name!r} cannot be tied to itself")
         kept[roster.by_name(other).address] = _weight(other, weight)
     member = Member(name, address, asked.key, asked.endpoint)
-    return roster.with_member(member, kept).after(office.roster), register  # one change, one version
+    return roster.with_member(member, kept).after(group.roster), register  # one change, one version
 
 
 def usual_edges(roster: Roster, name: str) -> dict[int, float]:

@@ -54,45 +54,45 @@ def renew(
     """Sign new certificates for all whose certificates expire within so many days, as announcements of the group."""
     moment = datetime.now(UTC) if now is None else now
     done = Renewed([], [], [], [], 0)
-    with admin_at(group) as office:
-        register = office.register
-        for one in office.roster.everybody:
+    with admin_at(group) as loaded:
+        register = loaded.register
+        for one in loaded.roster.everybody:
             if one.name not in register.certificates:
                 done.unknown.append(one.name)
                 continue
             old = certificate_in(Announcement(CERTIFICATE, one.name, 1, register.certificates[one.name]))
             if old.not_valid_after_utc - moment > timedelta(days=within):
                 continue
-            if ids.serial_of(old) in office.roster.revoked:
+            if ids.serial_of(old) in loaded.roster.revoked:
                 done.revoked.append(one.name)
                 continue
             # From the beginning of the old one: where this clock is years ahead, it is good today all the same.
-            since, ca = old.not_valid_before_utc, (office.ca_key, office.ca)
+            since, ca = old.not_valid_before_utc, (loaded.ca_key, loaded.ca)
             new = ids.sign_csr(old, *ca, name=one.name, endpoint=one.endpoint, days=days, since=since, now=moment)
             if new.not_valid_after_utc - old.not_valid_after_utc < WORTH_IT:
-                done.capped.extend([one.name] if new.not_valid_after_utc == office.ca.not_valid_after_utc else [])
+                done.capped.extend([one.name] if new.not_valid_after_utc == loaded.ca.not_valid_after_utc else [])
             elif most is not None and len(done.renewed) >= most:
                 done = done._replace(left=done.left + 1)
             else:
-                post(office, CERTIFICATE, one.name, ids.certificate_der(new), f"the certificate of {one.name}", moment)
+                post(loaded, CERTIFICATE, one.name, ids.certificate_der(new), f"the certificate of {one.name}", moment)
                 register = register.with_certificate(one.name, new)
                 done.renewed.append(one.name)
         if done.renewed:
-            office.keep_register(register)  # last: what is not known to be done is done again
+            loaded.keep_register(register)  # last: what is not known to be done is done again
     return done
 
 
-def post(office: Group, kind: str, about: str, body: bytes, what: str, now: datetime | None = None) -> bytes:
+def post(group: Group, kind: str, about: str, body: bytes, what: str, now: datetime | None = None) -> bytes:
     """Sign the next announcement of a topic, and put it into the group's folder; `what` it is called in an error."""
     version = int(time.time() if now is None else now.timestamp())
-    path = announcements.file_of(office.folder, (kind, about))
+    path = announcements.file_of(group.folder, (kind, about))
     if path.exists():
-        old = read_announcement(read_bounded(path), signers(office.charter, office.roster), str(path))
+        old = read_announcement(read_bounded(path), signers(group.charter, group.roster), str(path))
         version = max(version, old.version + 1)  # whatever the clock says
     signed = announcements.sign_announcement(
-        Announcement(kind, about, version, body), office.admin, room(office.charter), what
+        Announcement(kind, about, version, body), group.admin, room(group.charter), what
     )
-    announcements.write_announcement(office.folder, (kind, about), signed)
+    announcements.write_announcement(group.folder, (kind, about), signed)
     return signed
 
 

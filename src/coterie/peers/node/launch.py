@@ -22,7 +22,7 @@ from ..group.roster import Relay, Roster, read_roster, relation
 from ..model.work import method_of, read_work
 from ..transport import contacts_of
 from .node import Node
-from .office import RelayOffice
+from .maintenance import RelayMaintenance
 from .past import start_from_past
 from .process import Signals, begin_again, only_one
 from .program import Program
@@ -127,10 +127,10 @@ def launch_relay(folder: Path) -> None:
         relay.listen(lambda signed: came.put(signed) if came.qsize() < MOST_ROSTERS else None)
         log.take_over()
         log("relaying", name=me.name, endpoint=me.endpoint, run=joined.charter.run, pid=os.getpid())
-        office = RelayOffice(folder, relay, log)
-        while not stop.wait(1.0) and not office.look():
+        maintenance = RelayMaintenance(folder, relay, log)
+        while not stop.wait(1.0) and not maintenance.look():
             try:
-                new = _newest(folder, joined.charter, roster, came, office)
+                new = _newest(folder, joined.charter, roster, came, maintenance)
                 if new is not roster:
                     roster = new
                     _tell(relay, roster, read_bounded(folder / "roster"))
@@ -153,14 +153,14 @@ def launch_relay(folder: Path) -> None:
 
 
 def _newest(
-    folder: Path, charter: Charter, roster: Roster, came: queue.SimpleQueue[bytes], office: RelayOffice
+    folder: Path, charter: Charter, roster: Roster, came: queue.SimpleQueue[bytes], maintenance: RelayMaintenance
 ) -> Roster:
     """The newest list of members of those that are known, in the folder, and that have come."""
     found = []
     with contextlib.suppress(DataError, FileError):
         found.append(read_bounded(folder / "roster"))
     for _ in range(min(came.qsize(), MOST_ROSTERS)):
-        found.append(office.take(came.get()))
+        found.append(maintenance.take(came.get()))
     for k, signed in enumerate(found):
         with contextlib.suppress(DataError):
             new = read_roster(signed, charter, held=roster)

@@ -35,8 +35,8 @@ from .audit_log import AuditLog, Chronicle
 from .jobs import LOOK_EVERY, Feed, finished, job_of
 from .mailbox import INBOX_SECONDS, NOBODY, Inbox, Send
 from .node import Node
-from .office import LOOK_EVERY as OFFICE_EVERY
-from .office import Office
+from .maintenance import LOOK_EVERY as MAINTENANCE_EVERY
+from .maintenance import PeerMaintenance
 from .process import ANSWER, Live, notify
 from .settings import Settings, addresses_of, read_muted
 
@@ -105,8 +105,8 @@ class Program:
         self._finishing: threading.Thread | None = None
         self.began = clock()
         self.again, self.failure = False, ""  # whether to begin again under another charter; why it gave up
-        self.office = Office(self, self._send, admin)
-        self._due = dict.fromkeys(("status", "link", "muted", "office", "summary", "model", "rows", "chronicle"), 0.0)
+        self.maintenance = PeerMaintenance(self, self._send, admin)
+        self._due = dict.fromkeys(("status", "link", "muted", "maintenance", "summary", "model", "rows", "chronicle"), 0.0)
         self._due["final"] = clock() + FIRST_FINAL
         self.metrics = None
         if self.settings.metrics is not None:
@@ -269,7 +269,7 @@ class Program:
         for what, every, act in (
             ("link", LINK_EVERY, self._link),
             ("muted", LINK_EVERY, self._look_who_is_muted),
-            ("office", OFFICE_EVERY, self.office.look),
+            ("maintenance", MAINTENANCE_EVERY, self.maintenance.look),
             ("status", self.period, self._write_status),
             ("summary", SUMMARY_EVERY, self._summarise),
             ("model", LAB_EVERY if self.lab else MODEL_EVERY, self._write_model),

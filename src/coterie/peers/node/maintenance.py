@@ -35,7 +35,7 @@ RELAYS_EVERY = 600.0
 SOON, AT_A_TIME = 30.0, 8
 
 
-class Office:
+class PeerMaintenance:
     """Announcements of a running peer: see :meth:`look`.
 
     Parameters
@@ -231,7 +231,7 @@ class Office:
         self._take(news.signed_in(club / news.FOLDER))
 
 
-class RelayOffice:
+class RelayMaintenance:
     """Announcements of a running relay: it keeps what concerns itself."""
 
     def __init__(self, folder: Path, relay: Any, log: Callable[..., None]):
