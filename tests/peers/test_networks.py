@@ -292,7 +292,7 @@ def test_members_bring_the_same_model_or_are_refused(tmp_path):
     for charter, other, error, words in (
         (agreed, None, DataError, r"brings its model, of the parameters weight \(3\), bias \(1\)"),
         (agreed, {"first": "slope"}, DataError, r"are slope \(3\), bias \(1\), and the charter has weight"),
-        (agreed, {"answer": "np.tanh(X @ theta[:3] + theta[3])"}, DataError, "computes something else, or begins"),
+        (agreed, {"answer": "np.tanh(X @ theta[:3] + theta[3])"}, DataError, "with other initial predictions"),
         (agreed, {"answer": "np.zeros((len(X), 5))"}, DataError, "shape"),
         (charter_of(**WORDS), {}, ParameterError, "leave out --model"),
         (charter_of(), {}, ParameterError, "linear models"),
