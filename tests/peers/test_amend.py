@@ -20,7 +20,7 @@ from coterie.peers.group.groups import enroll, invite, join, load_group, members
 from coterie.peers.group.identity import Identity
 from coterie.peers.group.renewal import post, update
 from coterie.peers.node.mailbox import NOBODY
-from coterie.peers.node.past import _translated
+from coterie.peers.node.past import _converted
 from coterie.peers.node.process import only_one
 from coterie.peers.node.state import FileStore, read_record, write_record
 from coterie.peers.transport.over_tls import TlsTransport
@@ -416,13 +416,13 @@ def test_a_model_in_other_units_predicts_the_same(old, new):
         return np.column_stack([X, np.ones(7)]) @ theta
 
     theta = rng.normal(size=3)
-    moved = _translated(theta, one, other, set(amendments.differences(one, other)))
+    moved = _converted(theta, one, other, set(amendments.differences(one, other)))
     assert np.allclose(predicted(one, theta), predicted(other, moved))
 
 
 def test_a_feature_that_is_gone_is_at_its_centre():
     one, other = charters({"features": ["a", "b"], "center": [0.0, 5.0], "scale": [1.0, 2.0]}, {"features": ["a"]})
-    moved = _translated(np.array([1.0, 2.0, 3.0]), one, other, set(amendments.differences(one, other)))
+    moved = _converted(np.array([1.0, 2.0, 3.0]), one, other, set(amendments.differences(one, other)))
     assert moved.tolist() == [1.0, 3.0]
 
 
@@ -438,16 +438,16 @@ def test_a_feature_that_is_gone_is_at_its_centre():
 def test_a_model_of_something_else_is_not_used(old, new):
     one, other = charters(old, new, features=["a"])
     with pytest.raises(DataError):
-        _translated(np.ones(1 + one.intercept), one, other, set(amendments.differences(one, other)))
+        _converted(np.ones(1 + one.intercept), one, other, set(amendments.differences(one, other)))
 
 
 def test_boosting_needs_the_same_stumps():
     boosted = {"features": ["a"], "labels": ["no", "yes"], "objective": "boosting", "method": "boosting"}
     one, other = charters(boosted, boosted | {"settings": {"stumps": 10}})
     with pytest.raises(DataError, match="another settings"):
-        _translated(np.ones(3), one, other, set(amendments.differences(one, other)))
+        _converted(np.ones(3), one, other, set(amendments.differences(one, other)))
     one, other = charters(boosted, boosted | {"coupling": 3.0})
-    assert _translated(np.ones(3), one, other, set(amendments.differences(one, other))).tolist() == [1.0, 1.0, 1.0]
+    assert _converted(np.ones(3), one, other, set(amendments.differences(one, other))).tolist() == [1.0, 1.0, 1.0]
 
 
 def test_a_model_beyond_the_new_radius_is_not_used(club):

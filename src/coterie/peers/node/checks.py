@@ -1,7 +1,7 @@
-"""Whether a peer is well: the same checks for ``coterie peer check``, ``/healthz`` and whoever else asks.
+"""Checks of a peer's health, for ``coterie peer check``, ``/healthz`` and other callers.
 
-A *warning* is something to look at soon, *critical* something that keeps the peer from its work, or soon will; *info*
-is neither. They are made of a status and its age, so they can be made inside the peer and outside.
+A *warning* should be looked at soon. *Critical* means that the peer cannot work, or soon will not be able to. *Info* is
+neither. Checks need only a status and its age, so they can run inside the peer and outside.
 """
 
 from __future__ import annotations
@@ -20,25 +20,27 @@ from ..._files import Where
 from .process import running, stopped
 from .settings import read_settings
 
-#: From the best to the worst, and so the exit code of ``coterie peer check``; info is no reason to worry.
+#: Levels from the best to the worst; the index is the exit code of ``coterie peer check``. Info counts as ok.
 LEVELS = ("ok", "warning", "critical")
-#: A status that is older than so many of its periods is stale.
+#: Number of periods after which a status is stale; and the default period in seconds.
 STALE_PERIODS, PERIOD = 3.0, 5.0
-#: Days before a certificate expires.
+#: Days before a certificate expires: for a warning, and for a critical finding.
 EXPIRES_SOON, EXPIRES_NOW = 30.0, 7.0
-#: Megabytes, and entries of the file system, that should be left on the disk; with less than the second, it is full.
+#: Free megabytes, and free entries of the file system: below the first there is a warning, below the second the disk is
+#: full.
 LITTLE_SPACE, NO_SPACE = 200.0, 20.0
 LITTLE_ENTRIES, NO_ENTRIES = 1000, 20
-#: Seconds that a errors is news, and that a peer is given to find its neighbours.
+#: Seconds for which an error is reported, and for which a starting peer may be without neighbours.
 NEWS, GRACE = 900.0, 120.0
-#: Alerts that any one member can raise by what it says: no reason to restart a peer, which is what /healthz is for.
+#: Alerts that any one member can cause with false claims. They are warnings, so that ``/healthz`` does not cause
+#: restarts.
 CLAIMED = ("duplicate",)
-#: A state that is older than so many seconds, and than so many mean pauses between two wakes, is not being learned.
+#: A saved state is too old after so many seconds and so many mean intervals between two wakes.
 STATE_SECONDS, STATE_WAKES = 600.0, 50.0
 
 
 class ErrorCounts(Counter[str]):
-    """What goes wrong in a running peer, by how often it has; and what somebody has to look at, as long as it lasts."""
+    """Counts of errors in a running peer, by kind; and alerts, which last as long as their cause."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -47,7 +49,7 @@ class ErrorCounts(Counter[str]):
         self.alerts: dict[str, str] = {}
 
     def report(self, what: str, text: str | None = None, alert: bool = False) -> None:
-        """Once more."""
+        """Count an error of a kind."""
         self[what] += 1
         self.at[what] = round(time.time(), 1)
         if text is not None:
@@ -57,7 +59,7 @@ class ErrorCounts(Counter[str]):
 
 
 class Finding(NamedTuple):
-    """What a check has found."""
+    """Result of a check."""
 
     level: str  # info, warning or critical
     check: str
@@ -65,23 +67,23 @@ class Finding(NamedTuple):
 
 
 def worst(found: list[Finding]) -> str:
-    """The level of all together."""
+    """Return the worst level of some findings."""
     return max((one.level for one in found if one.level != "info"), key=LEVELS.index, default="ok")
 
 
 def is_stale(status: Mapping[str, Any], age: float) -> bool:
-    """Whether a status of that age says nothing of now. One from the future does not, either."""
+    """Return whether a status of this age is too old, or from the future, to describe the present."""
     return abs(age) > STALE_PERIODS * float(status.get("period") or PERIOD)
 
 
 def mover(status: Mapping[str, Any]) -> str | None:
-    """The neighbour that moves the model most; None if nobody does, or the method cannot tell."""
+    """Return the name of the neighbour that moves the model most, or None if none does or the method cannot tell."""
     known = [edge for edge in status.get("edges", ()) if edge.get("influence")]
     return max(known, key=lambda edge: edge["influence"])["name"] if known else None
 
 
 def disk_of(folder: Where) -> dict[str, Any]:
-    """What is left on the disk of a folder."""
+    """Free space on the disk of a folder."""
     try:
         found = os.statvfs(folder)
     except (OSError, AttributeError):
@@ -91,7 +93,7 @@ def disk_of(folder: Where) -> dict[str, Any]:
 
 
 def findings(status: Mapping[str, Any], age: float, now: float | None = None) -> list[Finding]:
-    """What there is to say of a running peer, from a status that was made so many seconds ago."""
+    """Return all findings about a running peer, from a status that was made `age` seconds ago."""
     now = time.time() if now is None else now
     found: list[Finding] = []
     if is_stale(status, age):
@@ -120,7 +122,7 @@ def _disk(disk: Mapping[str, Any]) -> list[Finding]:
 
 
 def expires_in(text: str | None, now: float) -> float | None:
-    """Seconds until a certificate expires, of the moment as text."""
+    """Return the seconds until a time in ISO 8601, or None if the text is no time."""
     try:
         moment = datetime.fromisoformat(str(text))
     except ValueError:
@@ -189,17 +191,17 @@ def _learning(status: Mapping[str, Any]) -> list[Finding]:
 
 
 class Seen(NamedTuple):
-    """What is seen of a peer from outside: its process, and the newest status there is."""
+    """A peer seen from outside: its process, and its newest status."""
 
     pid: int | None
     status: dict[str, Any] | None
     age: float
     stale: bool
-    why: str  # why it is stale, as far as one can tell
+    why: str  # why it is stale, if known
 
 
 def look(folder: Where) -> Seen:
-    """The status of a peer: from its memory if it answers, from its file if not, and how old it is."""
+    """Return the status of a peer and its age: from the process if it answers, else from its file."""
     from .process import ask
 
     pid = running(folder)
@@ -222,7 +224,7 @@ def look(folder: Where) -> Seen:
 
 
 def checked(folder: Where) -> tuple[list[Finding], Seen]:
-    """All checks of a peer, running or not."""
+    """Run all checks of a peer, which may be running or not."""
     seen, now = look(folder), time.time()
     found: list[Finding] = []
     if seen.pid is None:
@@ -246,7 +248,7 @@ def checked(folder: Where) -> tuple[list[Finding], Seen]:
 
 
 def state_age(folder: Where) -> float | None:
-    """Seconds since a peer's state was saved."""
+    """Seconds since a peer's state was saved, or None."""
     try:
         return round(max(0.0, time.time() - (Path(folder) / "state").stat().st_mtime), 1)
     except OSError:
