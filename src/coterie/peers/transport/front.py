@@ -1,9 +1,9 @@
-"""The door: who comes, what they may take before they have proven a name, and who goes first when it gets crowded.
+"""Accepting connections: bounds on strangers before they have proven a name, and the order in which they are closed.
 
-Somebody who has connected is a *stranger*, and costs a descriptor and a few hundred bytes. Its first byte decides: a
-TLS handshake, for which its address and all addresses together have so many starts a second; a pre-authentication
-(:mod:`.proofs`), which a member's signature makes good, and then none of these bounds hold; or anything else, which is
-hung up on. Where there are too many, those go first that have said nothing for longest.
+A *stranger* is a connection without a proven name. It costs a descriptor and a few hundred bytes. Its first byte
+decides. A TLS handshake is allowed at a bounded rate per address, and for all addresses together. A pre-authentication
+(:mod:`.proofs`) with a member's valid signature is exempt from these bounds. Any other connection is closed. If there
+are too many strangers, those that have been silent longest are closed first.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from .proofs import LONGEST, PREAUTH, TLS, Preauths, length
 if TYPE_CHECKING:
     from .channel import Channel
 
-#: Connections taken from the system in one go: those who are in have their turn in between.
+#: Connections accepted in one go, so that existing connections have their turn in between.
 AT_ONCE = 64
-#: Seconds to leave the door shut when the system has no descriptor left.
+#: Seconds without accepting connections after the system has run out of descriptors.
 SHUT = 0.1
-#: Handshakes of one member that are let in at once, and in a second, because it has pre-authenticated.
+#: Handshakes at once and pre-authentications per second of one member.
 PREAUTHENTICATED, PREAUTHS_A_SECOND = 3, 4.0
 
 _NONE_LEFT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 def source_of(address: str) -> str:
-    """What counts as one source: an IPv4 address, or the 2^64 of IPv6 that one line is commonly given."""
+    """Return the source of an address: an IPv4 address, or the /64 network of an IPv6 address."""
     try:
         found = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
@@ -47,23 +47,23 @@ def source_of(address: str) -> str:
 
 
 class Stranger:
-    """Somebody who has connected and has not proven a name."""
+    """A connection that has not proven a name."""
 
     __slots__ = ("born", "channel", "held", "preauthenticated", "sock", "source")
 
     def __init__(self, sock: socket.socket, source: str, born: float):
         self.sock, self.source, self.born = sock, source, born
-        self.held = b""  # what it has said, before it is sure to be something
+        self.held = b""  # received bytes, before their kind is known
         self.channel: Channel | None = None  # once there is a handshake
-        self.preauthenticated: str | None = None  # the member whose pre-authentication it was
+        self.preauthenticated: str | None = None  # name of the member whose pre-authentication was valid
 
 
-#: Strangers in the order in which they came: of one kind, in all or of one source.
+#: Strangers in order of arrival: of one kind, in total or from one source.
 Crowd = OrderedDict[Stranger, None]
 
 
 class Front:
-    """Listens, and hands over who begins a handshake: ``begin(stranger, first bytes)``."""
+    """Listens, and calls ``begin(stranger, first bytes)`` for each stranger that begins a handshake."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class Front:
         self._open_door()
 
     def close(self) -> None:
-        """Stop listening, and hang up on all strangers."""
+        """Stop listening, and close all connections of strangers."""
         for sock in self._listening:
             self._loop.remove_reader(sock)
             sock.close()
@@ -108,7 +108,7 @@ class Front:
             self.refuse(stranger, "closed by us")
 
     def __len__(self) -> int:
-        """How many strangers there are."""
+        """Number of strangers."""
         return len(self._silent) + len(self._begun) + sum(map(len, self._preauthenticated.values()))
 
     # -- coming
@@ -126,7 +126,7 @@ class Front:
             except OSError as error:
                 if error.errno not in _NONE_LEFT:
                     return
-                # Bounds are such that this does not happen, unless something else in this process has taken them.
+                # The bounds prevent this, unless something else in this process uses the descriptors.
                 self._note("?", "no descriptor left")
                 for one in list(self._silent)[: max(1, len(self._silent) // 2)]:
                     self.refuse(one, "no descriptor left")
@@ -155,7 +155,7 @@ class Front:
         else:
             return
         if crowd is self._silent:
-            self._read(oldest)  # it may have spoken a moment ago
+            self._read(oldest)  # it may have sent something a moment ago
             if oldest not in crowd:
                 return
         self.refuse(oldest, reason)
@@ -184,7 +184,9 @@ class Front:
             self._answer(stranger, data[: length(data)], data[length(data) :])
 
     def _answer(self, stranger: Stranger, preauth: bytes, rest: bytes) -> None:
-        """Somebody has pre-authenticated. If it is a member it need not queue; otherwise it is a stranger like others."""
+        """Check a pre-authentication. A valid one of a member is exempt from the bounds; without one, the
+        bounds apply.
+        """
         now, name = self._loop.time(), self._preauths.claimed(preauth)
         if name is not None and self._verified.take(now):
             if not self._preauths.check(name, preauth):
@@ -198,7 +200,7 @@ class Front:
         self._start(stranger, rest)
 
     def _start(self, stranger: Stranger, data: bytes) -> None:
-        """A handshake begins, if there may be one more."""
+        """Begin a handshake, if the bounds allow one more."""
         now = self._loop.time()
         self._loop.remove_reader(stranger.sock)
         if stranger.preauthenticated is not None:
@@ -223,16 +225,16 @@ class Front:
     # -- going
 
     def late(self, now: float) -> None:
-        """Hang up on those that have had their time."""
+        """Close connections whose time is over."""
         for crowd in (self._silent, self._begun, *list(self._preauthenticated.values())):
             for stranger in [one for one in crowd if now - one.born > self._limits.handshake]:
                 self.refuse(stranger, "too slow")
 
     def refuse(self, stranger: Stranger, reason: str) -> None:
-        """Hang up."""
+        """Close the connection of a stranger."""
         self._forget(stranger)
         if stranger.channel is not None:
-            stranger.channel.fail(reason)  # which notes it
+            stranger.channel.fail(reason)  # notes the reason, too
             return
         self._note(stranger.source, reason)
         self._loop.remove_reader(stranger.sock)
@@ -240,18 +242,18 @@ class Front:
             stranger.sock.close()
 
     def proven(self, stranger: Stranger) -> None:
-        """It is a stranger no longer."""
+        """Forget a stranger that has proven its name."""
         self._forget(stranger)
         stranger.channel = None
 
     def failed(self, stranger: Stranger, reason: str) -> None:
-        """Its handshake came to nothing."""
+        """Note a failed handshake."""
         self._forget(stranger)
-        stranger.channel = None  # no circle: what a handshake has taken is given back at once
+        stranger.channel = None  # no reference cycle, so that memory of the handshake is freed at once
         self._note(stranger.source, reason)
 
     def _forget(self, stranger: Stranger) -> None:
-        """It is in no crowd any more."""
+        """Remove a stranger from all groups."""
         if stranger.preauthenticated is not None:
             crowd = self._preauthenticated.get(stranger.preauthenticated, OrderedDict())
             crowd.pop(stranger, None)
@@ -274,5 +276,5 @@ class Front:
             self.failures.popitem(last=False)
 
     def admit(self, names: set[str]) -> None:
-        """Who may pre-authentication."""
+        """Set the names of members that may pre-authenticate."""
         self._preauths_of.keep(names)
