@@ -274,7 +274,7 @@ def test_a_private_peer_with_few_rows_does_not_use_what_it_has_published():
     node = group.nodes[0]
     assert served(node)[0] == "own"
     assert np.array_equal(served(node)[1], node.work.local)
-    assert "not worked out yet" in scores(node)["why"]
+    assert "not computed yet" in scores(node)["why"]
     assert served_by(node, node.work.local).how == "together"
 
 

@@ -98,7 +98,7 @@ def test_untidy_input_means_what_people_mean(tmp_path):
         ("age,dose,ill\n1,2\n", "line 2 has 2 cells, and the first line names 3 columns"),
         (
             "age,dose,ill\n,2,no\n,3,yes\n",
-            "a missing value in column 'age', row 1, and nothing is known to fill it with",
+            "a missing value in column 'age', row 1, and there is no value to fill it with",
         ),
         ("", "the file is empty"),
         ("age,age,dose,ill\n1,1,2,no\n", "has no column 'age'"),
@@ -126,7 +126,7 @@ def test_a_gap_of_a_private_peer_needs_a_public_number(tmp_path):
     """The mean of its own rows would be in every row with a gap: one row would count more than once."""
     path = written(tmp_path / "rows.csv", "age,dose,ill\n1,2,no\n,3,yes\n")
     private = {"privacy": {"epsilon": 1.0}}
-    with pytest.raises(DataError, match="nothing is known to fill it with"):
+    with pytest.raises(DataError, match="there is no value to fill it with"):
         read_rows(charter(**private), path)
     assert read_rows(charter(**private, center=[5.0, 0.0]), path).X.tolist() == [[-4, 2, 1], [0, 3, 1]]
 

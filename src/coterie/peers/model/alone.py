@@ -1,9 +1,8 @@
-"""What a peer makes of its own rows alone, with nobody's help: a ridge regression in its own units.
+"""The model that a peer learns from its own rows alone: a regression with a normal prior, in its own units.
 
 Columns are centred and scaled by the peer's own rows, the intercept is free, and all slopes have one prior variance.
-Nobody chooses it: models under several variances (and, of numbers, several levels of noise) are weighed by the evidence
-of the rows, and their posteriors mixed. So units do not matter, and a handful of rows makes a careful model, not a wild
-one.
+The variance is not chosen: models under several variances (and, for numbers, several noise levels) are weighted by
+their evidence, and their posteriors are mixed. So units do not matter, and a few rows give a cautious model.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from ...core.losses import GAUSSIAN
 
 #: Prior variances of slopes, for columns and labels of variance one.
 SPREADS = (1e-3, 1e-2, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
-#: Noise as parts of the variance of the labels.
+#: Noise variances, relative to the variance of the labels.
 NOISES = tuple(10.0 ** (-0.5 * k) for k in range(15))
-#: A prior of the intercept of classes, in nats: nobody is as sure as a few rows of one class look.
+#: Prior variance of the intercept for classes, in squared nats, so that a few rows of one class do not give certainty.
 BASE = 4.0
-#: Rows that the usual variance of a column counts as, where it is known.
+#: Number of rows as which the population's variance of a column counts, where it is known.
 USUAL = 3.0
 
 
@@ -35,10 +34,11 @@ class Alone(NamedTuple):
 
 
 def alone(loss: Any, X: np.ndarray, y: np.ndarray, intercept: bool, standard: bool = False) -> Alone | None:
-    """The model of a peer's own rows, whose last column is of ones if there is an intercept; None without rows.
+    """Return the model of a peer's own rows, or None without rows. With `intercept`, the last column is of ones.
 
-    ``standard``: columns have about the variance one in the population. Then that counts as much as a few rows do: one
-    that hardly varies here may vary elsewhere, as splines do, and must not get a slope to match.
+    ``standard`` says that columns have a variance of about one in the population. Then this variance counts as much as
+    a few rows do. Otherwise a column that hardly varies here, but varies elsewhere, as splines do, would get too large
+    a slope.
     """
     m, p = X.shape
     if m == 0:
@@ -47,7 +47,7 @@ def alone(loss: Any, X: np.ndarray, y: np.ndarray, intercept: bool, standard: bo
     mean = X[:, :q].mean(axis=0) if intercept else np.zeros(q)
     Z = X[:, :q] - mean
     scale = np.sqrt((np.sum(Z * Z, axis=0) + USUAL * standard) / (m + USUAL * standard))
-    scale[~(scale > 1e-12 * (np.abs(mean) + 1e-300))] = np.inf  # a constant says nothing
+    scale[~(scale > 1e-12 * (np.abs(mean) + 1e-300))] = np.inf  # a constant column has no slope
     Z = Z / scale
     unit = np.where(np.isfinite(scale), scale, 1.0)
     U, s, Vt = np.linalg.svd(Z, full_matrices=False)
@@ -55,7 +55,7 @@ def alone(loss: Any, X: np.ndarray, y: np.ndarray, intercept: bool, standard: bo
     U, s, Vt = U[:, kept], s[kept], Vt[kept]
     posteriors = _numbers if loss.likelihood == GAUSSIAN else _classes
     level, spread, noise, weight, means, inner = posteriors(U, s, y, intercept)
-    # theta = means in the basis Vt, mixed; what the rows do not see keeps its prior.
+    # Slopes are in the basis Vt. Directions without data keep their prior.
     center = weight @ means
     apart = means - center
     C = np.einsum("k,kij->ij", weight, inner) + (apart.T * weight) @ apart
@@ -67,7 +67,7 @@ def alone(loss: Any, X: np.ndarray, y: np.ndarray, intercept: bool, standard: bo
     theta[:q] = slopes / unit
     covariance[:q, :q] /= np.outer(unit, unit)
     if intercept:
-        # The level is that at the means of the columns: it is moved to where the columns are zero.
+        # The level is at the means of the columns; move it to where the columns are zero.
         theta[q] = level[0] - mean @ theta[:q]
         move = -covariance[:q, :q] @ mean
         covariance[q, :q] = covariance[:q, q] = move
@@ -76,17 +76,17 @@ def alone(loss: Any, X: np.ndarray, y: np.ndarray, intercept: bool, standard: bo
 
 
 def _mixed(log: np.ndarray) -> np.ndarray:
-    """Weights of models by the logarithms of their evidences."""
+    """Return weights of models from the logarithms of their evidences."""
     weight = np.exp(log - log.max())
     return np.asarray(weight / weight.sum())
 
 
 def _numbers(U: np.ndarray, s: np.ndarray, y: np.ndarray, intercept: bool) -> Any:
-    """Posteriors under every prior and noise, for labels with normal noise."""
+    """Return posteriors under every prior and noise variance, for labels with normal noise."""
     m, r = len(y), len(s)
     center = float(y.mean()) if intercept else 0.0
     size = float(np.mean((y - center) ** 2))
-    if not size > 1e-24 * float(np.mean(y * y)):  # one row, or all alike: what numbers of this size may differ by
+    if not size > 1e-24 * float(np.mean(y * y)):  # one row, or equal labels: use their magnitude as the scale
         size = float(np.mean(y * y)) or 1.0
     e = y - center
     seen = U.T @ e
@@ -104,7 +104,7 @@ def _numbers(U: np.ndarray, s: np.ndarray, y: np.ndarray, intercept: bool) -> An
 
 
 def _classes(U: np.ndarray, s: np.ndarray, y: np.ndarray, intercept: bool) -> Any:
-    """The same for classes -1 and 1, by Laplace's approximation."""
+    """Return posteriors under every prior for classes -1 and 1, by Laplace's approximation."""
     m, r = len(y), len(s)
     Z = U * s
     share = (np.sum(y > 0) + 0.5) / (m + 1.0)
