@@ -149,7 +149,7 @@ def test_what_is_refused_has_a_reason(board):
 
 
 def test_there_is_an_end_to_topics(board):
-    for k in range(announcements.MOST_TOPICS):
+    for k in range(announcements.MAX_TOPICS):
         board.held["notice", f"n{k}"] = announcements.Announcement("notice", f"n{k}", 1, b"")
     with pytest.raises(Refused, match="size"):
         board.take(notice("one-more"))

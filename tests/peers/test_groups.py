@@ -20,7 +20,7 @@ from mutations import mutations
 from coterie import errors
 from coterie.errors import DataError, FileError, IdentityError, ParameterError, RemovedError, SignatureError
 from coterie.peers.group import groups, identity, roster
-from coterie.peers.group.admins import appoint, ask_as_admin, hand_over, accept_delegation
+from coterie.peers.group.admins import accept_delegation, appoint, ask_as_admin, hand_over
 from coterie.peers.group.charter import charter_json
 from coterie.peers.group.groups import create, invite, join, load_group, membership, refresh, remove, request, update
 from coterie.peers.group.groups import enroll as enroll_one
@@ -692,7 +692,9 @@ def test_a_name_in_other_hands_is_of_its_new_certificate_alone(tmp_path, group):
 
 def second_admin(tmp_path, group, **more):
     wanted = ask_as_admin(tmp_path / "second")
-    accept_delegation(tmp_path / "second", appoint(group, wanted, **more), run=load_group(group, signing=False).charter.run)
+    accept_delegation(
+        tmp_path / "second", appoint(group, wanted, **more), run=load_group(group, signing=False).charter.run
+    )
     return tmp_path / "second"
 
 

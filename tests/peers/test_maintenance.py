@@ -13,7 +13,7 @@ from coterie.peers.app.metrics import Log
 from coterie.peers.group import announcements, groups
 from coterie.peers.group.announcements import (
     CERTIFICATE,
-    PACKAGE,
+    PACKAGE_PREFIX,
     Announcement,
     read_announcement,
     sign_announcement,
@@ -348,8 +348,8 @@ def test_a_relay_is_brought_its_certificate(club, tmp_path):
     club.run(3.0)
     club.pass_days(SOON)
     club.now += 600.0  # relays are not told more often
-    club.run_until(lambda: any(data.startswith(PACKAGE) for data in published))
-    package = next(data for data in published if data.startswith(PACKAGE))
+    club.run_until(lambda: any(data.startswith(PACKAGE_PREFIX) for data in published))
+    package = next(data for data in published if data.startswith(PACKAGE_PREFIX))
     relay = type("Relay", (), {"reloads": 0, "reload": lambda self: setattr(self, "reloads", self.reloads + 1)})()
     with pytest.raises(IdentityError):
         update_announcements(tmp_path / "none", [])

@@ -16,7 +16,7 @@ import pytest
 from small_group import P, SmallGroup
 
 from coterie.errors import ParameterError
-from coterie.peers.app.metrics import LINES, Log, Metrics, prometheus
+from coterie.peers.app.metrics import LINES_PER_MINUTE, Log, Metrics, prometheus
 from coterie.peers.app.status import status_of
 from coterie.peers.model.scores import score_of, scores, served_by
 from coterie.peers.model.tables import work_of
@@ -45,8 +45,8 @@ def test_a_log_is_bounded_and_counts_what_it_leaves_out():
     log("refused", reason="the last one")
     lines = [json.loads(line) for line in stream.getvalue().splitlines()]
     loud = [line for line in lines if line["event"] == "refused"]
-    assert len(loud) <= LINES * (minutes + 1) + 1
-    assert len(loud) >= LINES * minutes
+    assert len(loud) <= LINES_PER_MINUTE * (minutes + 1) + 1
+    assert len(loud) >= LINES_PER_MINUTE * minutes
     assert sum(line.get("not_logged", 0) for line in loud) + len(loud) == count + 1
     assert loud[-1]["not_logged"] > 0
     assert log.silenced == {}

@@ -40,7 +40,7 @@ from coterie.peers.app.status import status_of
 from coterie.peers.group.groups import create, enroll
 from coterie.peers.model.scores import influences, score_of
 from coterie.peers.node.checks import Finding, findings, is_stale, mover, worst
-from coterie.peers.node.mailbox import INBOX
+from coterie.peers.node.mailbox import INBOX_PACKETS
 from coterie.peers.node.process import Live, ask, notify, running
 from coterie.peers.node.program import Program, _json
 from coterie.peers.node.service import unit_of
@@ -298,7 +298,7 @@ def test_refusals_are_counted_by_sender(group, tmp_path):
     node.receive(group.now, 2, bytes(group.charter.message_bytes + 1))
     for stranger in range(77, 177):
         node.receive(group.now, stranger, b"not a letter")
-    for _ in range(INBOX + 5):
+    for _ in range(INBOX_PACKETS + 5):
         program.inbox.put(3, b"letter")
     status = status_of(program)
     assert status["refused_by"] == {"m1": {"format": 3}, "m2": {"size": 1}, "m3": {"overflow": 5}}

@@ -361,7 +361,7 @@ def test_who_sends_too_much_is_read_more_slowly(people, bare, authority):
     assert still_works(p.ann, p.bob)
 
 
-# -- non-members ---------------------------------------------------------------------------------------------------------
+# -- non-members ------------------------------------------------------------------------------------------------------
 
 
 def test_a_non_member_can_bring_a_list_and_do_nothing_else(people, bare, authority):
@@ -552,7 +552,7 @@ def test_who_says_nothing_is_missed_after_three_seconds(people, bare, authority)
 
 @pytest.mark.slow
 def test_who_was_stopped_itself_does_not_blame_the_others(people, monkeypatch):
-    monkeypatch.setattr(hub, "STOPPED", 1.0)
+    monkeypatch.setattr(hub, "STOPPED_SECONDS", 1.0)
     p = people("ann", "bob", ann={"limits": Limits(dead=1.5)}, bob={"limits": Limits(dead=30.0)})
     assert eventually(lambda: p.ann.transport.alive() == {1} and p.bob.transport.alive() == {0})
     goes_on, came = threading.Event(), len(p.ann.came)

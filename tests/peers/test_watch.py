@@ -303,7 +303,7 @@ def test_history_is_bounded_and_spans_everything():
 
 def test_many_agents_are_told_as_bands_and_members_may_join():
     history = History()
-    few = {f"a{k}": (float(k), float(-k)) for k in range(histories.LINES)}
+    few = {f"a{k}": (float(k), float(-k)) for k in range(histories.MAX_LINES)}
     history.add(0.0, few)
     assert history.since(-1, 0)["lines"]["a3"] == [3.0]
     history.add(1.0, few | {"late": (7.0, None)})

@@ -92,7 +92,7 @@ def lab_command(
     from ..core.methods import METHODS
     from ..peers.lab import Lab, charter_fields, from_table, synthetic
     from ..peers.lab.processes import check_folder
-    from ..peers.lab.tasks import RATE
+    from ..peers.lab.tasks import WAKES_PER_SECOND
 
     if method in METHODS and not METHODS[method].promises.minimises:
         raise ParameterError(
@@ -105,7 +105,7 @@ def lab_command(
             task = from_table(data, agent or "", target or "", n, edges, neighbours)
         else:
             task = synthetic(n or 0, features, seed, neighbours)
-        rate = min(RATE, WAKES * (os.cpu_count() or 1) / len(task.frames)) if rate is None else rate
+        rate = min(WAKES_PER_SECOND, WAKES * (os.cpu_count() or 1) / len(task.frames)) if rate is None else rate
         classes = task.fields["labels"] is not None
         fields = charter_fields(method, classes=classes, coupling=coupling, rate=rate, learn=learn, epsilon=epsilon)
         report = _run(Lab(folder, task, **fields), seconds, tolerance, seed if faults else None, stop, as_json)

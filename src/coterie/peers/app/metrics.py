@@ -17,9 +17,9 @@ from ..node.checks import LEVELS, expires_in, findings, worst
 from ..wire.limits import Buckets
 
 #: Lines of one event that are logged per minute. Further ones are counted, and the count is logged with the next line.
-LINES = 6.0
+LINES_PER_MINUTE = 6.0
 #: Fields of a status that depend on a peer's data. For a private peer, only its owner sees them.
-TELLING = ("score", "score_alone", "objective", "served", "why", "influence")
+DATA_FIELDS = ("score", "score_alone", "objective", "served", "why", "influence")
 #: Metrics by the field of a status, and of each of its edges.
 FIELDS = {
     "wakes": "wakes_total",
@@ -47,7 +47,7 @@ OF_EDGES = {
     "influence": "edge_influence",
 }
 #: Events that are logged at any level. Warnings of the library are events, too.
-LOUD = ("errors", "removed", "refused", "served", "muted", "warning", "error", "critical")
+ALWAYS_LOGGED = ("errors", "removed", "refused", "served", "muted", "warning", "error", "critical")
 
 
 class Log(logging.Handler):
@@ -56,7 +56,7 @@ class Log(logging.Handler):
     def __init__(self, stream: TextIO = sys.stderr, clock: Callable[[], float] = time.time, level: str = "info"):
         super().__init__(logging.INFO)
         self._stream, self._clock, self._all = stream, clock, level == "info"
-        self._lines = Buckets(LINES / 60.0, LINES)
+        self._lines = Buckets(LINES_PER_MINUTE / 60.0, LINES_PER_MINUTE)
         self.silenced: dict[str, int] = {}
 
     def take_over(self) -> None:
@@ -71,7 +71,7 @@ class Log(logging.Handler):
 
     def __call__(self, event: str, **fields: Any) -> None:
         """Log an event, unless there were too many of its kind."""
-        if not (self._all or event in LOUD):
+        if not (self._all or event in ALWAYS_LOGGED):
             return
         now = self._clock()
         if not self._lines.take(event, now):
@@ -121,7 +121,7 @@ def prometheus(status: Mapping[str, Any]) -> str:
     if "at" in told:
         add("health", [(float(LEVELS.index(worst(findings(told, told.get("age", 0.0), now)))), {})])
     for field, metric in OF_EDGES.items():
-        if field not in TELLING or "epsilon" not in told:
+        if field not in DATA_FIELDS or "epsilon" not in told:
             known = [edge for edge in told.get("edges") or () if edge.get(field) is not None]
             add(metric, [(float(edge[field]), {"peer": edge["name"]}) for edge in known])
     return "\n".join(lines) + "\n"
@@ -138,7 +138,7 @@ def health(status: Mapping[str, Any]) -> tuple[bool, dict[str, Any]]:
 
 def _told(status: Mapping[str, Any]) -> dict[str, Any]:
     """Return the part of a status that every user of this machine may know."""
-    left_out = TELLING if "epsilon" in status else ()
+    left_out = DATA_FIELDS if "epsilon" in status else ()
     return {name: value for name, value in status.items() if name not in left_out}
 
 

@@ -38,11 +38,11 @@ from .records import Count, from_msgpack
 from .signed import Signed, SigningKey
 
 #: Prefix of a package: a roster and announcements together.
-PACKAGE = b"coterie package 1\n"
+PACKAGE_PREFIX = b"coterie package 1\n"
 #: Kinds of announcements that peers act upon.
 CERTIFICATE, CHARTER = "certificate", "charter"
 #: Maximal number of topics that a peer keeps; and bytes of msgpack around the list of announcements, and around each.
-MOST_TOPICS, FRAME = 4096, 5
+MAX_TOPICS, FRAME = 4096, 5
 #: Bytes of the digest of all announcements.
 DIGEST = 8
 #: Seconds between two greetings that are answered with announcements; announcements of one member that are read per
@@ -142,8 +142,8 @@ class Board:
         old = self.held.get(new.topic)
         if old is not None and new.version <= old.version:
             raise Refused("outdated", f"{' '.join(new.topic)}: version {new.version}, after {old.version}")
-        if old is None and len(self.held) >= MOST_TOPICS:
-            raise Refused("size", f"there are {MOST_TOPICS} announcements already")
+        if old is None and len(self.held) >= MAX_TOPICS:
+            raise Refused("size", f"there are {MAX_TOPICS} announcements already")
         self.drop(new.topic)
         self.held[new.topic], self.signed[new.topic] = new, signed
         if until is not None:
@@ -232,14 +232,18 @@ def packaged(roster: bytes, announcements: Iterable[bytes]) -> bytes:
     These are relays and non-members, including members that are still in a run that was amended.
     """
     announcements = list(announcements)
-    return PACKAGE + msgspec.msgpack.encode(_Package(roster, announcements)) if announcements or not roster else roster
+    return (
+        PACKAGE_PREFIX + msgspec.msgpack.encode(_Package(roster, announcements))
+        if announcements or not roster
+        else roster
+    )
 
 
 def unpackaged(data: bytes) -> tuple[bytes, list[bytes]]:
     """Return the roster and the announcements of a package: the inverse of :func:`packaged`."""
-    if not data.startswith(PACKAGE):
+    if not data.startswith(PACKAGE_PREFIX):
         return data, []
-    found = from_msgpack(data[len(PACKAGE) :], _Package, "the package")
+    found = from_msgpack(data[len(PACKAGE_PREFIX) :], _Package, "the package")
     return found.roster, found.announcements
 
 

@@ -17,11 +17,11 @@ from msgspec import Meta
 
 from ..._files import Where, read_bounded
 from ...errors import ParameterError
-from .records import EXACT, Count, Finite, Positive, PublicKey, encoded, from_json, made, to_json
+from .records import MAX_EXACT_INTEGER, Count, Finite, Positive, PublicKey, encoded, from_json, made, to_json
 
 Text = Annotated[str, Meta(min_length=1, max_length=200)]
 Argument = Annotated[str, Meta(max_length=64, pattern=r"^[A-Za-z_][A-Za-z0-9_]*\Z")]
-Setting = Annotated[int, Meta(ge=-EXACT, le=EXACT)] | Finite | Text
+Setting = Annotated[int, Meta(ge=-MAX_EXACT_INTEGER, le=MAX_EXACT_INTEGER)] | Finite | Text
 Settings = Annotated[dict[Argument, Setting], Meta(max_length=100)]
 Place = Annotated[int, Meta(ge=0, le=100_000)]
 
@@ -30,11 +30,11 @@ TRAINING = ("tied-sgd", "local-sgd", "dpsgd")
 #: Maximal number of parameters of a model, and maximal bytes of a message.
 MAX_PARAMETERS, MAX_MESSAGE = 200_000, 1_000_000
 #: Maximal radius of a model that is sent in single precision.
-SINGLE_RADIUS = 1e30
+MAX_SINGLE_RADIUS = 1e30
 #: Methods of the objective "pooling". The first available one is the default.
 POOLING = ("resilient-pooling", "gossip-pooling")
 #: Default share of the neighbours' values that is left out at each end: one of four.
-TRIM = 0.25
+DEFAULT_TRIM = 0.25
 #: Default bounds on the norm of a model and on the number of rows: over a graph RADIUS and MAX_ROWS. In pooling
 #: ANY_RADIUS and ANY_ROWS, because units of pooled columns are arbitrary, and messages have bounds of their own.
 RADIUS, ANY_RADIUS, MAX_ROWS, ANY_ROWS = 1e3, 1e50, 1000, 1_000_000
@@ -327,9 +327,9 @@ def _check_network(charter: Charter) -> None:
         raise ParameterError(
             f"loss={charter.loss!r}: the loss of a network is its own, 'logistic' of classes and 'squared' of numbers"
         )
-    if charter.radius > SINGLE_RADIUS:
+    if charter.radius > MAX_SINGLE_RADIUS:
         raise ParameterError(
-            f"radius={charter.radius:g} must be at most {SINGLE_RADIUS:g}: networks are sent in single precision"
+            f"radius={charter.radius:g} must be at most {MAX_SINGLE_RADIUS:g}: networks are sent in single precision"
         )
 
 
@@ -417,7 +417,7 @@ def make_charter(**fields: Any) -> Charter:
         needed = longest_message(charter)
         charter = made(Charter, msgspec.structs.asdict(charter) | {"message_bytes": max(charter.message_bytes, needed)})
     if "trim" not in fields and trimmable(charter):
-        charter = msgspec.structs.replace(charter, trim=TRIM)
+        charter = msgspec.structs.replace(charter, trim=DEFAULT_TRIM)
     return charter
 
 

@@ -33,9 +33,9 @@ NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,62}")
 #: Days for which certificates are valid: of a member, and of an authority.
 MEMBER_DAYS, CA_DAYS = 825, 3652
 #: Maximal difference between two clocks.
-SKEW = timedelta(hours=1)
+MAX_CLOCK_DIFFERENCE = timedelta(hours=1)
 #: Prefix of the URI in a certificate request that names the signing key, so that neither key can be exchanged.
-WITH_KEY = "urn:coterie:ed25519:"
+SIGNING_KEY_URI = "urn:coterie:ed25519:"
 
 _HOST = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)(\.(?!-)[A-Za-z0-9-]{1,63}(?<!-))*")
 _LOOPBACK: tuple[x509.GeneralName, ...] = (
@@ -140,7 +140,9 @@ def make_ca(name: str, days: int = CA_DAYS) -> tuple[ec.EllipticCurvePrivateKey,
     """Make an authority: a key, and a certificate that is signed with the key itself."""
     key, moment = new_tls_key(), _moment(None)
     subject = _named(name)
-    return key, _issued(subject, key.public_key(), subject, key, moment - SKEW, moment + timedelta(days=days), ca=True)
+    return key, _issued(
+        subject, key.public_key(), subject, key, moment - MAX_CLOCK_DIFFERENCE, moment + timedelta(days=days), ca=True
+    )
 
 
 def _named(name: str) -> x509.Name:
@@ -185,7 +187,7 @@ def check_ca(certificate: x509.Certificate, key: AuthorityKey | None = None, now
 
 def make_csr(tls_key: ec.EllipticCurvePrivateKey, name: str, public: bytes) -> bytes:
     """Return a certificate request that is signed with the TLS key and names the signing key."""
-    signing = x509.SubjectAlternativeName([x509.UniformResourceIdentifier(WITH_KEY + public.hex())])
+    signing = x509.SubjectAlternativeName([x509.UniformResourceIdentifier(SIGNING_KEY_URI + public.hex())])
     request = x509.CertificateSigningRequestBuilder(_named(check_name(name))).add_extension(signing, critical=False)
     return request.sign(tls_key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
 
@@ -206,7 +208,7 @@ def read_csr(pem: bytes, name: str, public: bytes) -> x509.CertificateSigningReq
             raise DataError(f"{what} is for another name")
         names = _extension(csr, x509.SubjectAlternativeName)
         found = [] if names is None else names.get_values_for_type(x509.UniformResourceIdentifier)
-        if found != [WITH_KEY + public.hex()]:
+        if found != [SIGNING_KEY_URI + public.hex()]:
             raise DataError(f"{what} was not made with this signing key")
         return csr
 
@@ -232,7 +234,7 @@ def sign_csr(
     check_ca(ca, ca_key, now)
     moment = _moment(now)
     ends = min(moment + timedelta(days=days), ca.not_valid_after_utc)
-    begins = max(min(moment - SKEW, since or moment), min(ca.not_valid_before_utc, moment))
+    begins = max(min(moment - MAX_CLOCK_DIFFERENCE, since or moment), min(ca.not_valid_before_utc, moment))
     subject_key = _extension(ca, x509.SubjectKeyIdentifier)
     more: list[x509.ExtensionType] = [
         x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]),

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .charter import Charter
 
 #: Number of public rows whose predictions are compared, and relative and absolute tolerance for rounding.
-PROBES, RELATIVE, ABSOLUTE = 3, 1e-3, 1e-4
+PROBE_ROWS, RELATIVE_TOLERANCE, ABSOLUTE_TOLERANCE = 3, 1e-3, 1e-4
 
 
 class Shape(NamedTuple):
@@ -107,16 +107,21 @@ def _answers(model: Any, width: int, seed: int) -> list[float]:
     inputs = getattr(model, "inputs", 0)
     if inputs and inputs != width:
         raise ParameterError(f"{model!r:.200} takes {inputs} features, and the charter has {width} columns")
-    rows = np.cos(np.arange(float(PROBES * width))).reshape(PROBES, width)
+    rows = np.cos(np.arange(float(PROBE_ROWS * width))).reshape(PROBE_ROWS, width)
     try:
         found = np.asarray(model.predict(model.initial(seed), rows), float)
     except CoterieError:
         raise
     except Exception as error:  # whatever the owner's code raises
         raise ParameterError(f"{model!r:.200} cannot predict rows of {width} columns: {error}") from error
-    if found.shape[:1] != (PROBES,) or found.ndim > 2 or found.size > 2 * PROBES or not np.isfinite(found).all():
+    if (
+        found.shape[:1] != (PROBE_ROWS,)
+        or found.ndim > 2
+        or found.size > 2 * PROBE_ROWS
+        or not np.isfinite(found).all()
+    ):
         raise ParameterError(
-            f"{model!r:.200} predicts an array of shape {found.shape} for {PROBES} rows: it must give one finite "
+            f"{model!r:.200} predicts an array of shape {found.shape} for {PROBE_ROWS} rows: it must give one finite "
             "number for each, or two for two classes"
         )
     return [float(value) for value in found.ravel()]
@@ -137,7 +142,7 @@ def check_same(charter: Charter, model: Any, where: str) -> None:
             f"charter has {_named(wanted)}. Ask the admin for the file"
         )
     if len(found["probe"]) != len(network.probe) or not np.allclose(
-        found["probe"], network.probe, rtol=RELATIVE, atol=ABSOLUTE
+        found["probe"], network.probe, rtol=RELATIVE_TOLERANCE, atol=ABSOLUTE_TOLERANCE
     ):
         raise DataError(
             f"{where} makes a model with the parameters of the charter, but with other initial predictions: with seed "

@@ -18,12 +18,12 @@ from ..._files import MAX_BYTES, read_bounded
 from ...errors import DataError, InputError, ParameterError
 
 #: Largest magnitude of a whole number that every reader of JSON and msgpack represents exactly.
-EXACT = 2**53
-_LARGEST = 1.7976931348623157e308
+MAX_EXACT_INTEGER = 2**53
+_MAX_FLOAT = 1.7976931348623157e308
 
-Finite = Annotated[float, Meta(gt=-_LARGEST, lt=_LARGEST)]
-Positive = Annotated[float, Meta(gt=0, lt=_LARGEST)]
-Count = Annotated[int, Meta(ge=1, le=EXACT)]
+Finite = Annotated[float, Meta(gt=-_MAX_FLOAT, lt=_MAX_FLOAT)]
+Positive = Annotated[float, Meta(gt=0, lt=_MAX_FLOAT)]
+Count = Annotated[int, Meta(ge=1, le=MAX_EXACT_INTEGER)]
 PublicKey = Annotated[bytes, Meta(min_length=32, max_length=32)]
 
 Record = TypeVar("Record", bound=msgspec.Struct)

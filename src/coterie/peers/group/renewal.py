@@ -35,7 +35,7 @@ from .identity import MEMBER_DAYS, Identity
 from .roster import Roster, read_roster, relation, signers
 
 #: Minimal time by which a new certificate must outlast the old one.
-WORTH_IT = timedelta(days=1)
+MIN_EXTENSION = timedelta(days=1)
 
 
 class Renewed(NamedTuple):
@@ -69,7 +69,7 @@ def renew(
             # Valid from the beginning of the old one: so it is valid today even if this clock is years ahead.
             since, ca = old.not_valid_before_utc, (loaded.ca_key, loaded.ca)
             new = ids.sign_csr(old, *ca, name=one.name, endpoint=one.endpoint, days=days, since=since, now=moment)
-            if new.not_valid_after_utc - old.not_valid_after_utc < WORTH_IT:
+            if new.not_valid_after_utc - old.not_valid_after_utc < MIN_EXTENSION:
                 done.capped.extend([one.name] if new.not_valid_after_utc == loaded.ca.not_valid_after_utc else [])
             elif most is not None and len(done.renewed) >= most:
                 done = done._replace(left=done.left + 1)

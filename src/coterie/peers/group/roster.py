@@ -29,9 +29,9 @@ from .records import Count, Positive, PublicKey, check_length, encoded, from_msg
 from .signed import SIGNATURE, Signed, SigningKey
 
 #: Maximal number of earlier versions whose hashes a roster names; of void versions; and bytes of each hash.
-HISTORY, MOST_VOID, DIGEST = 64, 512, 16
+MAX_HISTORY, MAX_VOID_VERSIONS, DIGEST = 64, 512, 16
 #: Maximal number of delegations of admins.
-MOST_DELEGATIONS = 64
+MAX_DELEGATIONS = 64
 
 Address = Annotated[int, Meta(ge=0, lt=2**31)]
 Edge = tuple[Address, Address, Positive]
@@ -122,11 +122,11 @@ class Roster(msgspec.Struct, frozen=True, omit_defaults=True):
     members: list[Member] = []
     edges: list[Edge] = []
     relays: list[Relay] = []
-    history: Annotated[list[Link], Meta(max_length=HISTORY)] = []
-    voids: Annotated[list[Digest], Meta(max_length=MOST_VOID)] = []
+    history: Annotated[list[Link], Meta(max_length=MAX_HISTORY)] = []
+    voids: Annotated[list[Digest], Meta(max_length=MAX_VOID_VERSIONS)] = []
     addresses: Address = 0
     revoked: dict[Serial, Annotated[int, Meta(ge=0)]] = {}
-    delegations: Annotated[list[Delegation], Meta(max_length=MOST_DELEGATIONS)] = []
+    delegations: Annotated[list[Delegation], Meta(max_length=MAX_DELEGATIONS)] = []
     authorities: Annotated[list[Annotated[str, Meta(max_length=20_000)]], Meta(max_length=16)] = []
 
     def __post_init__(self) -> None:
@@ -162,7 +162,7 @@ class Roster(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def after(self, base: Roster) -> Roster:
         """Return this roster as the next version after `base`, with the history of `base`."""
-        chain = [(base.version, base.digest), *base.history][:HISTORY]
+        chain = [(base.version, base.digest), *base.history][:MAX_HISTORY]
         return self._with(version=base.version + 1, history=chain, addresses=max(base.addresses, self.given))
 
     @property
@@ -250,7 +250,7 @@ class Roster(msgspec.Struct, frozen=True, omit_defaults=True):
         mine = {self.digest, *(digest for _, digest in self.history)}
         branch = itertools.takewhile(lambda d: d not in mine, [void.digest, *(digest for _, digest in void.history)])
         voids = list(dict.fromkeys([*branch, *self.voids, *void.voids]))
-        healed = self._next(voids=[digest for digest in voids if digest not in mine][:MOST_VOID])
+        healed = self._next(voids=[digest for digest in voids if digest not in mine][:MAX_VOID_VERSIONS])
         return healed._with(
             version=max(self.version, void.version) + 1,
             addresses=max(healed.addresses, void.addresses),
@@ -357,7 +357,7 @@ class _Head(msgspec.Struct, frozen=True):
 
     run: str
     version: Count
-    delegations: Annotated[list[Delegation], Meta(max_length=MOST_DELEGATIONS)] = []
+    delegations: Annotated[list[Delegation], Meta(max_length=MAX_DELEGATIONS)] = []
 
 
 def read_signed(
@@ -395,7 +395,7 @@ def read_signed(
 # -- forks ------------------------------------------------------------------------------------------------------------
 
 #: What to do about a fork, in words for messages.
-CURE = (
+HOW_TO_HEAL = (
     "ask the admin which roster is right. The admin heals the fork with: coterie group update CLUB LIST, where LIST is "
     "the file roster of a peer that has the right one"
 )
@@ -436,7 +436,7 @@ def described(fork: Fork, charter: Charter) -> str:
     differ = f" They differ in {', '.join(gone[:10])}{', ...' if len(gone) > 10 else ''}." if gone else ""
     return (
         f"the list of members has forked: {told(held)}, signed by {by[:4].hex()}, is kept; {told(other)}, signed by "
-        f"{other_by[:4].hex()}, does not go with it.{parted}{differ} To heal it, {CURE}"
+        f"{other_by[:4].hex()}, does not go with it.{parted}{differ} To heal it, {HOW_TO_HEAL}"
     )
 
 

@@ -26,9 +26,9 @@ from .charter import Charter, charter_in
 from .records import Count, Finite, read_json, to_json
 
 #: Values are clipped to so many robust standard deviations around the median.
-USUAL = 5.0
+CLIP_DEVIATIONS = 5.0
 #: Number of steps into which a public range is divided, so that noise can be a whole number.
-STEPS = 1 << 20
+RANGE_STEPS = 1 << 20
 
 
 class Said(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -118,7 +118,7 @@ def _cut(values: np.ndarray, bounds: tuple[float, float] | None) -> tuple[float,
     if bounds is not None:
         values = np.clip(values, *bounds)
     elif deviation > 0.0:
-        values = np.clip(values, middle - USUAL * deviation, middle + USUAL * deviation)
+        values = np.clip(values, middle - CLIP_DEVIATIONS * deviation, middle + CLIP_DEVIATIONS * deviation)
     return float(values.mean()), float(values.std())
 
 
@@ -128,10 +128,12 @@ def _noisy(values: np.ndarray, bounds: tuple[float, float], epsilon: float) -> t
 
     low, high = bounds
     parts = np.where(np.isnan(values), 0.5, (np.clip(values, low, high) - low) / (high - low))
-    sums = [int(np.rint(STEPS * part).astype(np.int64).sum()) for part in (parts, parts * parts)]
-    # Replacing one row changes each sum by at most STEPS.
-    noise = sample("laplace", math.ceil(STEPS / epsilon), 2)
-    first, second = ((total + int(extra)) / (STEPS * len(values)) for total, extra in zip(sums, noise, strict=True))
+    sums = [int(np.rint(RANGE_STEPS * part).astype(np.int64).sum()) for part in (parts, parts * parts)]
+    # Replacing one row changes each sum by at most RANGE_STEPS.
+    noise = sample("laplace", math.ceil(RANGE_STEPS / epsilon), 2)
+    first, second = (
+        (total + int(extra)) / (RANGE_STEPS * len(values)) for total, extra in zip(sums, noise, strict=True)
+    )
     first = min(max(first, 0.0), 1.0)
     spread = math.sqrt(max(second - first * first, 0.0))
     return low + (high - low) * first, (high - low) * spread

@@ -25,7 +25,7 @@ from ..model.tables import problem_of, rows_of, work_of
 from ..model.work import write_work
 from ..node.process import only_one
 from . import processes
-from .processes import END, START, check_folder, free_ports, read_json
+from .processes import END_TIMEOUT, START_TIMEOUT, check_folder, free_ports, read_json
 from .tasks import LabTask
 
 if TYPE_CHECKING:
@@ -33,15 +33,15 @@ if TYPE_CHECKING:
     from ..group.charter import Charter
 
 #: Maximal number of peers that start at the same time, per processor.
-AT_ONCE = 3
+STARTS_PER_PROCESSOR = 3
 #: Number of wakes after which private peers have received all messages of interest.
-SETTLED = 30
+SETTLED_WAKES = 30
 #: Seconds between two looks at the peers.
-LOOK = 1.0
+LOOK_EVERY = 1.0
 #: Relative difference up to which the two ends of an edge agree on its weight.
-AGREED = 1e-6
+WEIGHT_TOLERANCE = 1e-6
 #: Mean seconds between two faults in a lab of one peer; minimal seconds; and the range of seconds that a fault lasts.
-FAULTS, OFTEN, LASTS = 20.0, 0.75, (1.0, 6.0)
+FAULT_EVERY, MIN_FAULT_EVERY, FAULT_SECONDS = 20.0, 0.75, (1.0, 6.0)
 
 
 class Lab:
@@ -156,7 +156,7 @@ class Lab:
         ``started`` is called with the number of peers that are up.
         """
         waiting, young, up = list(range(self.n))[::-1], dict[int, float](), set[int]()
-        most = AT_ONCE * (os.cpu_count() or 1)
+        most = STARTS_PER_PROCESSOR * (os.cpu_count() or 1)
         while (waiting or young) and not stop():
             while waiting and len(young) < most:
                 i = waiting.pop()
@@ -166,8 +166,8 @@ class Lab:
                 if self.is_up(i):
                     del young[i]
                     up.add(i)
-                elif (code := self._code(i)) is not None or time.monotonic() > since + START:
-                    why = f"ended with code {code}" if code is not None else f"is not up after {START:g} s"
+                elif (code := self._code(i)) is not None or time.monotonic() > since + START_TIMEOUT:
+                    why = f"ended with code {code}" if code is not None else f"is not up after {START_TIMEOUT:g} s"
                     raise IdentityError(f"{self.folders[i].name} {why}: {_last_line(self.folders[i] / 'log')}")
             started(len(up))
             time.sleep(0.05)
@@ -209,7 +209,7 @@ class Lab:
                 process.terminate()
                 process.send_signal(signal.SIGCONT)
                 (folder / "paused").unlink(missing_ok=True)
-        deadline = time.monotonic() + END + 0.2 * self.n
+        deadline = time.monotonic() + END_TIMEOUT + 0.2 * self.n
         for i, process in enumerate(self.processes):
             if process is None:
                 continue
@@ -301,7 +301,7 @@ class Lab:
         if self.charter.learned is not None:
             W = self._learned(statuses)
             apart = float(np.max(np.abs(W - W.T), initial=0.0) / max(np.max(W, initial=0.0), 1e-300))
-            if apart > AGREED:
+            if apart > WEIGHT_TOLERANCE:
                 return {"apart": apart}  # ends of edges do not agree yet, so there is no common objective
             W = (W + W.T) / 2.0
         problem, best, value = self._optimum(W)
@@ -348,7 +348,7 @@ class Faults:
         self._undo: list[tuple[float, int, Callable[[], None]]] = []
 
     def _pause(self) -> float:
-        return float(self._rng.exponential(max(OFTEN, FAULTS / self.lab.n)))
+        return float(self._rng.exponential(max(MIN_FAULT_EVERY, FAULT_EVERY / self.lab.n)))
 
     def step(self, now: float) -> bool:
         """Do what is due, and return whether more faults or repairs are to come."""
@@ -359,7 +359,7 @@ class Faults:
                 item[2]()
         while self._next <= now < self.until:
             self._next += self._pause()
-            kind, i, lasts = rng.random(), int(rng.integers(lab.n)), float(rng.uniform(*LASTS))
+            kind, i, lasts = rng.random(), int(rng.integers(lab.n)), float(rng.uniform(*FAULT_SECONDS))
             some = rng.permutation(lab.n)[: int(rng.integers(1, max(2, lab.n // 2 + 1)))]
             busy = {j for _, j, _ in self._undo}
             if kind < 0.15 and -1 not in busy:
@@ -401,7 +401,7 @@ def watch(
         seen(report | {"left": seconds - now})
         if _reached(report, tolerance) and not more:
             break
-        stop.wait(min(LOOK, max(0.0, seconds - now)))
+        stop.wait(min(LOOK_EVERY, max(0.0, seconds - now)))
     if faults is not None:
         faults.step(np.inf)
     taken = time.monotonic() - began
@@ -415,5 +415,5 @@ def watch(
 
 def _reached(report: dict[str, Any], tolerance: float) -> bool:
     if "epsilon" in report:
-        return all(row.get("releases_left") == 0 and row["wakes"] >= SETTLED for row in report["peers"])
+        return all(row.get("releases_left") == 0 and row["wakes"] >= SETTLED_WAKES for row in report["peers"])
     return report["gap"] is not None and report["gap"] <= tolerance

@@ -20,7 +20,7 @@ from ..node.process import running
 #: Ports of peers: below the ports of outgoing connections, which could take the port of a dead peer.
 PORTS = range(10240, 32768)
 #: Maximal seconds for a peer to start, and to end.
-START, END = 60.0, 20.0
+START_TIMEOUT, END_TIMEOUT = 60.0, 20.0
 
 
 def peers_of(folder: Path) -> list[Path]:
@@ -57,7 +57,7 @@ def kill(folder: Path) -> None:
     """Send SIGKILL to the peer of a folder, and wait until it has ended."""
     send_signal(folder, signal.SIGKILL)
     (folder / "paused").unlink(missing_ok=True)
-    wait_until(lambda: not running(folder), END, f"{folder.name} does not end")
+    wait_until(lambda: not running(folder), END_TIMEOUT, f"{folder.name} does not end")
 
 
 def pause(folder: Path) -> None:
@@ -77,7 +77,7 @@ def start(folder: Path) -> None:
     if running(folder):
         raise IdentityError(f"{folder.name} is running already")
     (folder / "start").touch()
-    wait_until(lambda: running(folder), START, f"{folder.name} has not started")
+    wait_until(lambda: running(folder), START_TIMEOUT, f"{folder.name} has not started")
 
 
 def partition(folders: Sequence[Path], some: Sequence[int]) -> None:
@@ -111,9 +111,9 @@ def stop_lab(folder: Path) -> list[str]:
     folders = peers_of(folder)
     if running(folder):
         send_signal(folder, signal.SIGTERM)
-        wait_until(lambda: not running(folder), 2 * END + 0.2 * len(folders), "the lab does not end")
+        wait_until(lambda: not running(folder), 2 * END_TIMEOUT + 0.2 * len(folders), "the lab does not end")
     left = [peer for peer in folders if running(peer)]
-    for number, seconds in ((signal.SIGTERM, END), (signal.SIGKILL, END)):
+    for number, seconds in ((signal.SIGTERM, END_TIMEOUT), (signal.SIGKILL, END_TIMEOUT)):
         for peer in left:
             with contextlib.suppress(IdentityError):
                 send_signal(peer, number)

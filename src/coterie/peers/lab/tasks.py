@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ...graphs import Graph
 
 #: Default wakes of a peer per second.
-RATE = 5.0
+WAKES_PER_SECOND = 5.0
 
 
 class LabTask(NamedTuple):
@@ -121,7 +121,7 @@ def charter_fields(
     *,
     classes: bool = True,
     coupling: float | None = None,
-    rate: float = RATE,
+    rate: float = WAKES_PER_SECOND,
     learn: bool = False,
     epsilon: float | None = None,
 ) -> dict[str, Any]:

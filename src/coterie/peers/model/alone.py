@@ -16,13 +16,13 @@ from ..._laplace import logistic_mode
 from ...core.losses import GAUSSIAN
 
 #: Prior variances of slopes, for columns and labels of variance one.
-SPREADS = (1e-3, 1e-2, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+PRIOR_VARIANCES = (1e-3, 1e-2, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 #: Noise variances, relative to the variance of the labels.
-NOISES = tuple(10.0 ** (-0.5 * k) for k in range(15))
+NOISE_VARIANCES = tuple(10.0 ** (-0.5 * k) for k in range(15))
 #: Prior variance of the intercept for classes, in squared nats, so that a few rows of one class do not give certainty.
-BASE = 4.0
+INTERCEPT_VARIANCE = 4.0
 #: Number of rows as which the population's variance of a column counts, where it is known.
-USUAL = 3.0
+STANDARD_ROWS = 3.0
 
 
 class Alone(NamedTuple):
@@ -46,7 +46,7 @@ def alone(loss: Any, X: np.ndarray, y: np.ndarray, intercept: bool, standard: bo
     q = p - intercept
     mean = X[:, :q].mean(axis=0) if intercept else np.zeros(q)
     Z = X[:, :q] - mean
-    scale = np.sqrt((np.sum(Z * Z, axis=0) + USUAL * standard) / (m + USUAL * standard))
+    scale = np.sqrt((np.sum(Z * Z, axis=0) + STANDARD_ROWS * standard) / (m + STANDARD_ROWS * standard))
     scale[~(scale > 1e-12 * (np.abs(mean) + 1e-300))] = np.inf  # a constant column has no slope
     Z = Z / scale
     unit = np.where(np.isfinite(scale), scale, 1.0)
@@ -92,7 +92,7 @@ def _numbers(U: np.ndarray, s: np.ndarray, y: np.ndarray, intercept: bool) -> An
     seen = U.T @ e
     left = max(float(e @ e) - float(seen @ seen), 0.0)
     free = m - r - intercept
-    spread, noise = (np.ravel(part) * size for part in np.meshgrid(SPREADS, NOISES))
+    spread, noise = (np.ravel(part) * size for part in np.meshgrid(PRIOR_VARIANCES, NOISE_VARIANCES))
     K = spread[:, None] * s**2 + noise[:, None]
     log = -0.5 * (np.log(K).sum(axis=1) + (seen**2 / K).sum(axis=1) + free * np.log(noise) + left / noise)
     weight = _mixed(log)
@@ -111,10 +111,10 @@ def _classes(U: np.ndarray, s: np.ndarray, y: np.ndarray, intercept: bool) -> An
     base = math.log(share / (1.0 - share)) if intercept else 0.0
     columns = np.column_stack([Z, np.ones(m)]) if intercept else Z
     prior_mean = np.append(np.zeros(r), base)[: columns.shape[1]]
-    spread = np.array(SPREADS)
+    spread = np.array(PRIOR_VARIANCES)
     logs, means, inner, levels = [], [], [], []
     for variance in spread:
-        precision = np.append(np.full(r, 1.0 / variance), 1.0 / BASE)[: columns.shape[1]]
+        precision = np.append(np.full(r, 1.0 / variance), 1.0 / INTERCEPT_VARIANCE)[: columns.shape[1]]
         t, cost, hessian = logistic_mode(columns, y, prior_mean, precision)
         C = np.linalg.inv(hessian)
         logs.append(-cost + 0.5 * float(np.log(precision).sum()) - 0.5 * float(np.linalg.slogdet(hessian)[1]))

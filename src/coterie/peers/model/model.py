@@ -28,9 +28,9 @@ from .work import loss_of
 #: Quantile of a standard normal variable with 5 % above it, so that intervals hold 90 % of new labels.
 Z90 = 1.6448536269514722
 #: Number of parameters above which only variances of the covariance are stored.
-DENSE = 400
+MAX_DENSE_PARAMETERS = 400
 #: Maximal bytes of the file of a model.
-LARGEST = 32_000_000
+MAX_MODEL_BYTES = 32_000_000
 _LINEAR = Linear()
 
 
@@ -47,7 +47,7 @@ class Model(NamedTuple):
 def packed(covariance: np.ndarray) -> str:
     """Return a covariance as text: its lower triangle, or its diagonal if the triangle is too long."""
     p = len(covariance)
-    kept = covariance[np.tril_indices(p)] if p <= DENSE else np.diagonal(covariance)
+    kept = covariance[np.tril_indices(p)] if p <= MAX_DENSE_PARAMETERS else np.diagonal(covariance)
     return base64.b64encode(np.ascontiguousarray(kept, "<f8").tobytes()).decode()
 
 
@@ -66,7 +66,7 @@ def read_model(folder: Where, charter: Charter) -> Model:
     if not path.exists():
         raise DataError(f"the peer in {folder} has no model yet: coterie peer run {folder} --data ...")
     try:
-        given: dict[str, Any] = json.loads(read_bounded(path, limit=LARGEST))
+        given: dict[str, Any] = json.loads(read_bounded(path, limit=MAX_MODEL_BYTES))
         theta = np.array(given["theta"], float)
         text, noise = given.get("covariance"), given.get("noise")
         fill = np.array([np.nan if value is None else value for value in given.get("fill") or []], float)

@@ -16,10 +16,10 @@ from .model import packed
 #: One-sided 90 % quantiles of Student's t: for 2 to 10 degrees of freedom, then up to 15, 20, 30, 60, and beyond.
 _T = (1.886, 1.638, 1.533, 1.476, 1.44, 1.415, 1.397, 1.383, 1.372)
 _T_LATER = ((15, 1.341), (20, 1.325), (30, 1.31), (60, 1.296), (math.inf, 1.282))
-#: Without rows kept aside, a model can be called useless from USELESS_FROM rows on. For numbers, its mean squared error
-#: must exceed USELESS times what the model trained alone expects on new rows; for classes, its mean squared error of
-#: votes must exceed USELESS_VOTES (a coin has 0.25).
-USELESS_FROM, USELESS, USELESS_VOTES = 6, 9.0, 0.5
+#: Without rows kept aside, a model can be called useless from MIN_USELESS_ROWS rows on. For numbers, its mean squared
+#: error must exceed USELESS_ERROR_RATIO times what the model trained alone expects on new rows; for classes, its mean
+#: squared error of votes must exceed USELESS_VOTE_ERROR (a coin has 0.25).
+MIN_USELESS_ROWS, USELESS_ERROR_RATIO, USELESS_VOTE_ERROR = 6, 9.0, 0.5
 
 
 class Served(NamedTuple):
@@ -135,14 +135,14 @@ def useless(node: Node, theta: np.ndarray) -> bool:
     alone expects on new rows; if this is unknown, with the variance of the labels.
     """
     work, errors = node.work, soft_errors(node, theta)
-    if errors.size < USELESS_FROM:
+    if errors.size < MIN_USELESS_ROWS:
         return False
     if node.charter.labels is not None:
-        return not errors.mean() <= USELESS_VOTES
+        return not errors.mean() <= USELESS_VOTE_ERROR
     expected = float(np.var(work.seen_labels))
     if work.spread.size:
         expected = work.noise + float(np.mean(np.einsum("ij,jk,ik->i", work.seen, work.spread, work.seen)))
-    return not errors.mean() <= USELESS * expected
+    return not errors.mean() <= USELESS_ERROR_RATIO * expected
 
 
 def heard_nobody(node: Node) -> bool:

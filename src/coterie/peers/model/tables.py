@@ -29,7 +29,7 @@ from ..wire.packet import OVERHEAD
 from .alone import alone as alone_model
 from .cells import read_cells, spelt
 from .encoding import Rows, rows_of_cells
-from .work import BOOSTING, NOTHING, Work, arrays_of_one, longest_message, loss_of, make_part, method_of, write_work
+from .work import BOOSTING, EMPTY, Work, arrays_of_one, longest_message, loss_of, make_part, method_of, write_work
 
 if TYPE_CHECKING:
     from ...data import AgentData
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 #: Objectives in which an agent's loss is weighted by its number of rows.
 CONFIDENT = ("personalized", "propagation", "boosting")
 #: Default of the rows kept aside: their share, the minimal number of rows, and the maximal number kept aside.
-AUTO, AUTO_FROM, AUTO_MOST = 0.2, 30, 200
+DEFAULT_HOLDOUT, MIN_HOLDOUT_ROWS, MAX_HOLDOUT_ROWS = 0.2, 30, 200
 #: Number of parameters above which the covariance of the model trained alone is not kept.
-WIDE = 1000
+MAX_COVARIANCE_PARAMETERS = 1000
 #: Number of wakes for which a nonlinear model is trained alone.
 TRAINED_WAKES = 200
 
@@ -183,7 +183,9 @@ def kept_aside(X: np.ndarray, y: np.ndarray, holdout: float | None) -> np.ndarra
     A hash of each row decides, so that later rows change the choice little.
     """
     m = len(X)
-    share = (min(AUTO, AUTO_MOST / m) if m >= AUTO_FROM else 0.0) if holdout is None else holdout
+    share = (
+        (min(DEFAULT_HOLDOUT, MAX_HOLDOUT_ROWS / m) if m >= MIN_HOLDOUT_ROWS else 0.0) if holdout is None else holdout
+    )
     rows = np.column_stack([X, y]) + 0.0  # -0.0 is 0.0
     digest = [hashlib.blake2b(row.tobytes(), digest_size=8).digest() for row in np.ascontiguousarray(rows)]
     aside = np.zeros(m, bool)
@@ -229,7 +231,7 @@ def _pooling_work(charter: Charter, X: np.ndarray, y: np.ndarray, seen: np.ndarr
         theta=np.zeros(p) if charter.privacy is not None else local.copy(),
         local=local,
         seen=_floats(seen),
-        spread=NOTHING if found is None or p > WIDE else found.covariance,
+        spread=EMPTY if found is None or p > MAX_COVARIANCE_PARAMETERS else found.covariance,
         noise=1.0 if found is None else found.noise,
     )
 

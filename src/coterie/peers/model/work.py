@@ -43,7 +43,7 @@ LEARNED: dict[str, Any] = {"kappa": 3, "every": 10.0, "sampling": "shuffle"}
 #: Optimisers of training methods, by name.
 OPTIMISERS: dict[Any, Any] = {"sgd": SGD, "adam": Adam}
 #: An empty array.
-NOTHING = frozen(np.empty((0, 0)))
+EMPTY = frozen(np.empty((0, 0)))
 
 
 class Work(NamedTuple):
@@ -67,11 +67,11 @@ class Work(NamedTuple):
     scaled: bool = False
     radius: float = math.inf
     outputs: int = 1
-    spread: np.ndarray = NOTHING  # (p, p) covariance of the model trained alone; empty if unknown
+    spread: np.ndarray = EMPTY  # (p, p) covariance of the model trained alone; empty if unknown
     noise: float = 1.0  # variance of a label around its prediction by that model
-    fill: np.ndarray = NOTHING  # (features,) value of a gap in each numeric feature; NaN if unknown
+    fill: np.ndarray = EMPTY  # (features,) value of a gap in each numeric feature; NaN if unknown
     notes: list[str] = []  # noqa: RUF012 - notes on how the rows were read
-    roles: np.ndarray = NOTHING  # (p,) role of each parameter; empty if all are tied
+    roles: np.ndarray = EMPTY  # (p,) role of each parameter; empty if all are tied
     model: Any = Linear()  # maps rows and parameters to losses; made on both sides, never written
 
     @property

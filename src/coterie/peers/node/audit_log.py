@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 FILE = "audit.log"
 #: Maximal bytes of a line.
-LONGEST = 16_384
+MAX_LINE_BYTES = 16_384
 #: Value of "before" in the first line.
-NOTHING = ""
-LINK = Link("before", NOTHING, lambda line, _: hash_of(line))
+NO_HASH = ""
+LINK = Link("before", NO_HASH, lambda line, _: hash_of(line))
 
 
 class Entry(NamedTuple):
@@ -71,8 +71,8 @@ class AuditLog:
     def _tail(self, log: LogFile) -> tuple[int, str]:
         """Return the number and the hash of the last line. A line that a crash has torn is marked first."""
         if not log.size:
-            return 0, NOTHING
-        start = max(0, log.size - 2 * LONGEST)
+            return 0, NO_HASH
+        start = max(0, log.size - 2 * MAX_LINE_BYTES)
         log.file.seek(start)
         tail = log.file.read(log.size - start) or b""
         torn = not tail.endswith(b"\n")
@@ -93,7 +93,7 @@ def _line(number: int, event: str, fields: dict[str, Any], before: str) -> bytes
     """Return a line of the log, with its newline."""
     head = {"number": number, "at": round(time.time(), 3), "event": event}
     line = json.dumps(head | fields | {"before": before}, default=str).encode()
-    if len(line) >= LONGEST:
+    if len(line) >= MAX_LINE_BYTES:
         line = json.dumps(head | {"left_out": "too long", "before": before}).encode()
     return line + b"\n"
 
@@ -116,7 +116,7 @@ def read_audit(path: Where) -> Audit:
         raise DataError(f"there is no {path}: nothing has happened to this peer yet, or the log was lost") from None
     *lines, last = content.split(b"\n")  # `last` is empty if the log ends with a newline
     entries: list[Entry] = []
-    torn, broken, head, number = 0, None, NOTHING, 0
+    torn, broken, head, number = 0, None, NO_HASH, 0
     for k, (record, follows, head) in enumerate(LINK.follow(lines), 1):  # noqa: B007 - the last one is the head
         entry = _entry(record)
         if entry is None:

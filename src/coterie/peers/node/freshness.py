@@ -24,14 +24,14 @@ from ..wire.limits import Buckets, once
 from ..wire.packet import Packet
 
 #: Seconds until an unanswered question is repeated: the first time, and at most.
-PATIENCE, LONGEST_PATIENCE = 0.5, 8.0
+FIRST_WAIT, MAX_WAIT = 0.5, 8.0
 #: Questions per second to a sender of packets from another session, and at once.
 ASK_RATE, ASK_BURST = 2.0, 4.0
 #: Seconds between two questions after which a member that is no neighbour is not asked again.
-GIVE_UP = 4.0
+MAX_STRANGER_WAIT = 4.0
 #: Number of sessions of a member that are remembered; seconds between two reports of two processes; and how long they
 #: last.
-MOST_SESSIONS, DOUBLED_EVERY, DOUBLED_LASTS = 4, 5.0, 600.0
+MAX_SESSIONS, DOUBLED_EVERY, DOUBLED_LASTS = 4, 5.0, 600.0
 
 
 class Freshness:
@@ -70,18 +70,18 @@ class Freshness:
         """Schedule a question to j, unless there is one. Other packets may be replays, so questions are rationed."""
         if at_once or j not in self._next:
             soon = at_once or self._prompt.take(j, now)
-            self._next[j] = (now if soon else now + PATIENCE, PATIENCE)
+            self._next[j] = (now if soon else now + FIRST_WAIT, FIRST_WAIT)
 
     def due(self, now: float, edges: Container[int]) -> Iterator[tuple[int, bool]]:
         """Yield members to ask now, at growing intervals, and whether an earlier question was not answered."""
         for j, (at, wait) in list(self._next.items()):
             if at > now:
                 continue
-            if j not in edges and wait > GIVE_UP:
+            if j not in edges and wait > MAX_STRANGER_WAIT:
                 del self._next[j]
                 continue
-            self._next[j] = (now + wait, min(2.0 * wait, LONGEST_PATIENCE))
-            yield j, wait > PATIENCE
+            self._next[j] = (now + wait, min(2.0 * wait, MAX_WAIT))
+            yield j, wait > FIRST_WAIT
 
     def count_out(self, j: int) -> None:
         """Forget the proof of a member that has gone, and its open question."""
@@ -109,7 +109,7 @@ class Freshness:
         self.heard[j] = now
         twin = None
         if before is not None and before != packet.session:
-            known = self._sessions.setdefault(j, deque(maxlen=MOST_SESSIONS))
+            known = self._sessions.setdefault(j, deque(maxlen=MAX_SESSIONS))
             twin = before if packet.session in known else None
             known.append(before)
         return fresh, twin

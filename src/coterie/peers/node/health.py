@@ -34,11 +34,11 @@ HEALTH_SEAL = b"coterie health 2\n"
 #: Maximal bytes of a record with its signature; records in a packet; and bytes around each record in a packet.
 RECORD_BYTES, MAX_RECORDS, FRAME = 300, 16, 16
 #: Seconds between two packets of records: at the beginning, and in the end.
-FIRST_WAIT, LONGEST_WAIT = 2.0, 30.0
+FIRST_WAIT, MAX_WAIT = 2.0, 30.0
 #: Packets of records that one member may send per second, and at once.
 PER_SECOND, BURST = 0.5, 8.0
 #: Seconds after which a record is no longer shown or passed on. After twice this time, its number is forgotten.
-EXPIRES = 6 * 3600.0
+EXPIRY_SECONDS = 6 * 3600.0
 #: Maximal start number: the largest number that :data:`~coterie.peers.wire.packet.Counter` holds.
 MAX_START = (1 << 53) - 1
 #: Maximal number of kinds of errors in a record.
@@ -154,7 +154,7 @@ class HealthBoard:
             self._number += 1
             body = _encode(own)
             told.append((0.0, self._sign(self._seal + body) + body))
-        others = [j for j, known in self._known.items() if now < known.born + EXPIRES]
+        others = [j for j, known in self._known.items() if now < known.born + EXPIRY_SECONDS]
         fresh = [j for j in others if j in self._news]
         chosen = self._some(fresh, self.limit - len(told))
         old = [j for j in others if j not in self._news]
@@ -163,7 +163,7 @@ class HealthBoard:
         told += [(round(now - self._known[j].born, 1), self._known[j].signed) for j in chosen]
         spread = 0.75 + 0.5 * self._uniform()  # so that members do not all speak at the same time
         self.next_time = now + self._wait * spread if told or self.shares else math.inf
-        self._wait = min(2.0 * self._wait, LONGEST_WAIT)
+        self._wait = min(2.0 * self._wait, MAX_WAIT)
         return _encode(told) if told else None
 
     def take(self, now: float, sender: int, content: bytes) -> int:
@@ -185,7 +185,7 @@ class HealthBoard:
         record = parsed(_record, signed[SIGNATURE:], f"a record of health from {sender}")
         owner = record.address
         key, known = self._keys.get(owner), self._known.get(owner)
-        if key is None or not age < EXPIRES:
+        if key is None or not age < EXPIRY_SECONDS:
             return False  # a non-member may be a member in a newer roster
         newest = (self.start, self._number) if owner == self.address else known.record.order if known else (0, 0)
         if record.order <= newest:
@@ -207,7 +207,9 @@ class HealthBoard:
         """Return the record and its age in seconds for each member that has one, by address."""
         own = self._own()
         found = [] if own is None else [(0.0, own)]
-        found += [(now - known.born, known.record) for known in self._known.values() if now < known.born + EXPIRES]
+        found += [
+            (now - known.born, known.record) for known in self._known.values() if now < known.born + EXPIRY_SECONDS
+        ]
         return [
             msgspec.structs.asdict(record) | {"errors": list(record.errors), "age": round(age, 1)}
             for age, record in sorted(found, key=lambda row: row[1].address)
@@ -222,7 +224,7 @@ class HealthBoard:
 
     def _forget(self, now: float) -> None:
         """Delete records that are so old that no copies are in transit, and their numbers."""
-        for j in [j for j, known in self._known.items() if now > known.born + 2.0 * EXPIRES]:
+        for j in [j for j, known in self._known.items() if now > known.born + 2.0 * EXPIRY_SECONDS]:
             del self._known[j]
             self._news.discard(j)
 

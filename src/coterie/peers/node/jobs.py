@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .node import Node
 
 #: Seconds between two looks at the file of the rows; maximal seconds for reading it; and for computing the final model.
-LOOK_EVERY, LONGEST_READ, LONGEST_FINAL = 2.0, 600.0, 300.0
+LOOK_EVERY, READ_TIMEOUT, FINAL_TIMEOUT = 2.0, 600.0, 300.0
 
 
 def _apart(module: str, *arguments: str, plain: bool, given: bytes = b"", seconds: float) -> tuple[int, bytes, str]:
@@ -54,9 +54,9 @@ def prepared(folder: Path, data: Path | None, holdout: float | None, model: Path
     share = "auto" if holdout is None else str(holdout)
     rows, own = ("" if path is None else str(path) for path in (data, model))
     try:
-        code, work, said = _apart("model.tables", str(folder), rows, share, own, plain=True, seconds=LONGEST_READ)
+        code, work, said = _apart("model.tables", str(folder), rows, share, own, plain=True, seconds=READ_TIMEOUT)
     except subprocess.TimeoutExpired:
-        raise DataError(f"{data} was not read after {LONGEST_READ:g} s") from None
+        raise DataError(f"{data} was not read after {READ_TIMEOUT:g} s") from None
     if code:
         raise DataError(said.splitlines()[-1] if code == 3 else f"{data} could not be read: {said[-2000:]}")
     return work
@@ -128,7 +128,7 @@ def job_of(node: Node) -> bytes:
 
 def finished(job: bytes) -> np.ndarray:
     """Compute the final model in another process, and wait for it."""
-    code, model, said = _apart("node.jobs", plain=False, given=job, seconds=LONGEST_FINAL)
+    code, model, said = _apart("node.jobs", plain=False, given=job, seconds=FINAL_TIMEOUT)
     if code or not model:
         raise StateError(f"the final model could not be worked out: {said[-500:]}")
     return np.frombuffer(model, "<f8").copy()

@@ -30,7 +30,7 @@ from .settings import Settings
 from .state import FileStore
 
 #: Maximal number of rosters that a relay reads per second.
-MOST_ROSTERS = 4
+MAX_ROSTERS_PER_SECOND = 4
 
 
 def launch(
@@ -124,7 +124,7 @@ def launch_relay(folder: Path) -> None:
     _tell(relay, roster, read_bounded(folder / "roster"))
     came: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     with only_one(folder), relay:
-        relay.listen(lambda signed: came.put(signed) if came.qsize() < MOST_ROSTERS else None)
+        relay.listen(lambda signed: came.put(signed) if came.qsize() < MAX_ROSTERS_PER_SECOND else None)
         log.take_over()
         log("relaying", name=me.name, endpoint=me.endpoint, run=joined.charter.run, pid=os.getpid())
         maintenance = RelayMaintenance(folder, relay, log)
@@ -159,7 +159,7 @@ def _newest(
     found = []
     with contextlib.suppress(DataError, FileError):
         found.append(read_bounded(folder / "roster"))
-    for _ in range(min(came.qsize(), MOST_ROSTERS)):
+    for _ in range(min(came.qsize(), MAX_ROSTERS_PER_SECOND)):
         found.append(maintenance.take(came.get()))
     for k, signed in enumerate(found):
         with contextlib.suppress(DataError):

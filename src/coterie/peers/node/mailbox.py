@@ -19,7 +19,7 @@ from .freshness import Freshness
 
 #: Bounds of the queue of received packets: packets, bytes, seconds' worth of one sender's packets, and rosters. What
 #: exceeds a bound is dropped.
-INBOX, INBOX_BYTES, INBOX_SECONDS, INBOX_ROSTERS = 10_000, 1 << 26, 4.0, 8
+INBOX_PACKETS, INBOX_BYTES, INBOX_SECONDS, INBOX_ROSTERS = 10_000, 1 << 26, 4.0, 8
 #: Owner of rosters, which have no sender.
 NOBODY = -1
 
@@ -108,7 +108,7 @@ class Inbox:
         with self._lock:
             waiting = self._waiting.get(owner, 0)
             limit = INBOX_ROSTERS if owner == NOBODY else self._limit
-            full = len(self._items) >= INBOX or self._bytes + len(data) > INBOX_BYTES
+            full = len(self._items) >= INBOX_PACKETS or self._bytes + len(data) > INBOX_BYTES
             if full or waiting >= limit:
                 self.dropped[owner] += 1
                 return False

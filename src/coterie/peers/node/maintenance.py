@@ -32,7 +32,7 @@ LOOK_EVERY, ADMIN_EVERY = 1.0, 60.0
 RELAYS_EVERY = 600.0
 #: Days before expiry from which on a certificate is reported, and renewed if the admin's folder is available; and
 #: certificates renewed at a time, so that messages do not wait.
-SOON, AT_A_TIME = 30.0, 8
+RENEW_DAYS, MAX_RENEWALS_AT_ONCE = 30.0, 8
 
 
 class PeerMaintenance:
@@ -186,7 +186,7 @@ class PeerMaintenance:
             why = expired(self.folder, self.expires, self._now)
             self.node.errors.report("expiry", why)
             self.program.give_up(why)
-        elif left.days < SOON:
+        elif left.days < RENEW_DAYS:
             text = f"the certificate expires on {self.expires:%Y-%m-%d}: {HOW_TO_RENEW.format(folder=self.folder)}"
             if not self.node.errors["expiry"]:
                 self.node.errors.report("expiry", text)
@@ -223,7 +223,7 @@ class PeerMaintenance:
         # Otherwise the charter was amended, and this peer has not accepted it yet.
         if charter.run == self.node.charter.run:
             self._send(self.node.take_roster(self.program.clock(), read_bounded(club / "roster")))
-        done = renew(club, SOON, most=AT_A_TIME, now=self._now)
+        done = renew(club, RENEW_DAYS, most=MAX_RENEWALS_AT_ONCE, now=self._now)
         if done.renewed:
             self.program.log("renewed", names=done.renewed)
         if done.left:

@@ -23,9 +23,9 @@ BRING_EVERY, LEAVE_EVERY = 10.0, 60.0
 #: many at once. The separate limits keep one sender from blocking rosters that others bring.
 ROSTERS_PER_SECOND, UNNAMED_PER_SECOND, ROSTERS_AT_ONCE = 1.0, 8.0, 8.0
 #: Maximal number of forks that are remembered, so that each is reported once.
-MOST_FORKS = 16
+MAX_FORKS = 16
 #: Maximal number of removed members whose names are remembered.
-MOST_FORMER = 1000
+MAX_FORMER_MEMBERS = 1000
 
 
 class News(NamedTuple):
@@ -115,7 +115,7 @@ class Members:
 
     def _is_new_fork(self, other: Roster, signed: bytes) -> bool:
         """Remember a fork, and return whether it is new."""
-        if other.digest in self._forks or len(self._forks) >= MOST_FORKS:
+        if other.digest in self._forks or len(self._forks) >= MAX_FORKS:
             return False
         self._forks.add(other.digest)
         self.fork = Fork(self.signed, signed)
@@ -124,7 +124,7 @@ class Members:
     def _hold(self, roster: Roster, signed: bytes) -> None:
         here = {member.address for member in roster.members}
         self._former |= {one.address: one.name for one in self.roster.members if one.address not in here}
-        while len(self._former) > MOST_FORMER:
+        while len(self._former) > MAX_FORMER_MEMBERS:
             del self._former[next(iter(self._former))]
         self.roster, self.signed, self.digest = roster, signed, roster.digest
         self._forks.clear()

@@ -38,9 +38,9 @@ from .membership import Members
 from .state import Record, Store, pack, read_record, restored, write_record
 
 #: Mean number of wakes between two HELLOs to members that have answered already.
-REFRESH = 16.0
+WAKES_PER_HELLO = 16.0
 #: One in so many of these HELLOs goes to a member that is no neighbour.
-STRANGERS = 4
+HELLOS_PER_STRANGER = 4
 #: Content of a BYE: the peer will be back, or leaves for good.
 STOPS, LEAVES = b"stops", b"leaves"
 
@@ -197,7 +197,7 @@ class Node:
         self._opened, self._started = True, now
         self.health.open(now, self.starts)
         self._wake_at = now + self._pause(self.charter.rate)
-        self._refresh_at = now + self._pause(self.charter.rate / REFRESH)
+        self._refresh_at = now + self._pause(self.charter.rate / WAKES_PER_HELLO)
         for j in self.edges:
             self.fresh.ask(now, j, at_once=True)
         return self._say_hello(now)
@@ -208,14 +208,14 @@ class Node:
         if self.fresh.doubles_are_over(now):
             self.errors.alerts.pop("duplicate", None)
         if now >= self._refresh_at:
-            self._refresh_at = now + self._pause(self.charter.rate / REFRESH)
+            self._refresh_at = now + self._pause(self.charter.rate / WAKES_PER_HELLO)
             self._refresh_view()
             edges = sorted(self.edges)
             self._turn += 1
             if edges:
                 out.append(self._question(edges[self._turn % len(edges)]))
             others = sorted(set(self.group.keys) - set(edges) - {self.address})
-            if others and (self._turn % STRANGERS == 0 or not edges):
+            if others and (self._turn % HELLOS_PER_STRANGER == 0 or not edges):
                 # News of members must also reach a peer whose neighbours have all left.
                 out.append(self._question(others[self._draw(len(others))]))
         if now >= self._wake_at:

@@ -27,9 +27,9 @@ except ImportError:  # pragma: no cover - not on this platform
 
 LIVE = "live"
 #: Seconds that an asking process may take to read, and that the peer may take to answer.
-PATIENCE, ANSWER = 2.0, 1.5
+READ_TIMEOUT, ANSWER_TIMEOUT = 2.0, 1.5
 #: Maximal bytes of a status.
-MAX_BYTES = 1 << 24
+MAX_STATUS_BYTES = 1 << 24
 
 
 @contextmanager
@@ -167,7 +167,7 @@ class Live:
             with suppress(OSError), one:
                 if self._closed:
                     return
-                one.settimeout(PATIENCE)
+                one.settimeout(READ_TIMEOUT)
                 one.sendall(self._answer())
 
     def close(self) -> None:
@@ -175,7 +175,7 @@ class Live:
         self._closed = True
         wake = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         with suppress(OSError), _short(self._path) as name, wake:  # lets the thread see that it is closed
-            wake.settimeout(PATIENCE)
+            wake.settimeout(READ_TIMEOUT)
             wake.connect(name)
         self._socket.close()
         with suppress(OSError):
@@ -188,10 +188,10 @@ def ask(folder: Where) -> dict[str, Any] | None:
         return None
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as one, _short(Path(folder) / LIVE) as name:
-            one.settimeout(PATIENCE)
+            one.settimeout(READ_TIMEOUT)
             one.connect(name)
             parts, size = [], 0
-            while size < MAX_BYTES and (part := one.recv(1 << 16)):
+            while size < MAX_STATUS_BYTES and (part := one.recv(1 << 16)):
                 parts.append(part)
                 size += len(part)
         found = json.loads(b"".join(parts))

@@ -37,19 +37,19 @@ from .mailbox import INBOX_SECONDS, NOBODY, Inbox, Send
 from .maintenance import LOOK_EVERY as MAINTENANCE_EVERY
 from .maintenance import PeerMaintenance
 from .node import Node
-from .process import ANSWER, Live, notify
+from .process import ANSWER_TIMEOUT, Live, notify
 from .settings import Settings, addresses_of, read_muted
 
 #: Time for which messages are gathered before they are processed, in mean intervals between two wakes: for a method
 #: that keeps copies of its neighbours' models, and needs them when it wakes; for a method that may have to answer; and
 #: the upper bound in seconds.
-GATHER_COPIES, GATHER, LONGEST_GATHER = 2.0, 0.4, 0.2
+COPIES_GATHER_WAKES, GATHER_WAKES, MAX_GATHER_SECONDS = 2.0, 0.4, 0.2
 #: Seconds between two runs of each task that is not urgent: status, links, summary of the log, model file, final model.
 STATUS_EVERY, LINK_EVERY, SUMMARY_EVERY, MODEL_EVERY, FINAL_EVERY = 5.0, 0.5, 30.0, 10.0, 300.0
 #: Seconds until a private peer first computes its own final model. Until then it predicts with the noisy one.
-FIRST_FINAL = 30.0
+FIRST_FINAL_AFTER = 30.0
 #: Maximal number of sources of failed connections that one line of the log names.
-STRANGERS_TOLD = 5
+MAX_LOGGED_SOURCES = 5
 #: Seconds between two writes of status and model of a peer in a lab.
 LAB_EVERY = 1.0
 #: Seconds between two searches for events of the audit log.
@@ -113,7 +113,7 @@ class Program:
         self._due = dict.fromkeys(
             ("status", "link", "muted", "maintenance", "summary", "model", "rows", "chronicle"), 0.0
         )
-        self._due["final"] = clock() + FIRST_FINAL
+        self._due["final"] = clock() + FIRST_FINAL_AFTER
         self.metrics = None
         if self.settings.metrics is not None:
             self.metrics = Metrics(self.settings.metrics, lambda: prometheus(self.status), lambda: health(self.status))
@@ -146,13 +146,15 @@ class Program:
         self._status_made.clear()
         self._due["status"] = 0.0
         self.inbox.wake()
-        self._status_made.wait(ANSWER)
+        self._status_made.wait(ANSWER_TIMEOUT)
         return _json(self.status)
 
     def run(self) -> None:
         """Run until :meth:`stop`."""
         node, clock = self.node, self.clock
-        gather = min(LONGEST_GATHER, (GATHER_COPIES if node.method.edges.copies else GATHER) / node.charter.rate)
+        gather = min(
+            MAX_GATHER_SECONDS, (COPIES_GATHER_WAKES if node.method.edges.copies else GATHER_WAKES) / node.charter.rate
+        )
         self._open()
         try:
             self._look_who_is_muted()
@@ -396,7 +398,7 @@ class Program:
         reasons = self.transport.strangers()
         came = Counter({source: sum(counts.values()) for source, counts in reasons.items()})
         if strangers := came - self._strangers:
-            busiest = {source: reasons[source] for source, _ in strangers.most_common(STRANGERS_TOLD)}
+            busiest = {source: reasons[source] for source, _ in strangers.most_common(MAX_LOGGED_SOURCES)}
             self.log("strangers", connections=strangers.total(), sources=len(strangers), busiest=busiest)
         self._strangers = came
 

@@ -24,7 +24,7 @@ from ...errors import DataError, StateError
 
 MAGIC = b"coterie state 3\n"
 #: Maximal bytes of a state.
-LARGEST = 1 << 30
+MAX_STATE_BYTES = 1 << 30
 #: Layout of the file: a page with this magic word and the size of a slot; then two slots. A slot has a number, a
 #: length, a CRC that covers the number, and the content. (A record has a stronger checksum of its own.)
 FILE_MAGIC, PAGE = b"coterie states 1\n", 4096
@@ -151,7 +151,7 @@ def read_record(content: bytes, name: str = "the state") -> Record:
     wrong.
     """
     try:
-        text = without_checksum(MAGIC, content if len(content) <= LARGEST else b"")
+        text = without_checksum(MAGIC, content if len(content) <= MAX_STATE_BYTES else b"")
     except DataError:
         raise StateError(f"{name} is not a state of a peer, or one of another version of coterie") from None
     if text is None:

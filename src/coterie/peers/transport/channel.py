@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 #: over.
 SHAKING, WAITING, VISIT, UP, OVER = "shaking", "waiting", "visit", "up", "over"
 #: Approximate bytes of frames that share one TLS record.
-RECORD = 16_000
+RECORD_BYTES = 16_000
 #: Seconds for sending queued frames when a connection is closed in order.
-LEAVE = 1.0
+CLOSE_TIMEOUT = 1.0
 
 _HEADER = struct.Struct(">I")
 _SIZE = (1 << 24) - 1
@@ -196,7 +196,7 @@ class Channel(asyncio.BufferedProtocol):
             transport = self._transport
             self.hub.leaving.add(transport)
             transport.close()
-            self.hub.loop.call_later(LEAVE, transport.abort)
+            self.hub.loop.call_later(CLOSE_TIMEOUT, transport.abort)
         self.hub.ended(self, before, reason)
 
     # -- bytes in
@@ -330,7 +330,7 @@ class Channel(asyncio.BufferedProtocol):
         while queue and not self.paused and self.stage != OVER:
             parts = [queue.popleft()]
             size = len(parts[0])
-            while queue and size < RECORD:
+            while queue and size < RECORD_BYTES:
                 parts.append(queue.popleft())
                 size += len(parts[-1])
             self._queued -= size

@@ -18,19 +18,19 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ..wire.limits import Bucket, Buckets, Limits
-from .proofs import LONGEST, PREAUTH, TLS, Preauths, length
+from .proofs import MAX_PREAUTH_BYTES, PREAUTH, TLS, Preauths, length
 
 if TYPE_CHECKING:
     from .channel import Channel
 
 #: Connections accepted in one go, so that existing connections have their turn in between.
-AT_ONCE = 64
+MAX_ACCEPTS = 64
 #: Seconds without accepting connections after the system has run out of descriptors.
-SHUT = 0.1
+PAUSE_SECONDS = 0.1
 #: Handshakes at once and pre-authentications per second of one member.
-PREAUTHENTICATED, PREAUTHS_A_SECOND = 3, 4.0
+MAX_PREAUTHENTICATED, PREAUTHS_A_SECOND = 3, 4.0
 
-_NONE_LEFT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+_OUT_OF_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 def source_of(address: str) -> str:
@@ -118,13 +118,13 @@ class Front:
             self._loop.add_reader(sock, self._accept, sock)
 
     def _accept(self, listening: socket.socket) -> None:
-        for _ in range(AT_ONCE):
+        for _ in range(MAX_ACCEPTS):
             try:
                 sock, place = listening.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                if error.errno not in _NONE_LEFT:
+                if error.errno not in _OUT_OF_RESOURCES:
                     return
                 # The bounds prevent this, unless something else in this process uses the descriptors.
                 self._note("?", "no descriptor left")
@@ -132,7 +132,7 @@ class Front:
                     self.refuse(one, "no descriptor left")
                 for each in self._listening:
                     self._loop.remove_reader(each)
-                self._loop.call_later(SHUT, self._open_door)
+                self._loop.call_later(PAUSE_SECONDS, self._open_door)
                 return
             sock.setblocking(False)
             stranger = Stranger(sock, source_of(str(place[0])), self._loop.time())
@@ -164,7 +164,7 @@ class Front:
 
     def _read(self, stranger: Stranger) -> None:
         try:
-            data = stranger.sock.recv(LONGEST + 4096 - len(stranger.held))
+            data = stranger.sock.recv(MAX_PREAUTH_BYTES + 4096 - len(stranger.held))
         except (BlockingIOError, InterruptedError):
             return
         except OSError:
@@ -178,7 +178,7 @@ class Front:
             self._start(stranger, data)
         elif data[0] != PREAUTH:
             self.refuse(stranger, "not TLS")
-        elif length(data) > LONGEST:
+        elif length(data) > MAX_PREAUTH_BYTES:
             self.refuse(stranger, "not a pre-authentication")
         elif len(data) >= length(data) > 2:
             self._answer(stranger, data[: length(data)], data[length(data) :])
@@ -207,7 +207,7 @@ class Front:
             self._forget(stranger)
             crowd = self._preauthenticated.setdefault(stranger.preauthenticated, OrderedDict())
             crowd[stranger] = None
-            if len(crowd) > PREAUTHENTICATED:
+            if len(crowd) > MAX_PREAUTHENTICATED:
                 self.refuse(next(iter(crowd)), "pre-authenticated again")
         else:
             if not self._starts_of.take(stranger.source, now):

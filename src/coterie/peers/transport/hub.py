@@ -27,15 +27,15 @@ from .proofs import Papers, Preauths, Proof, write_preauth
 log = logging.getLogger("coterie")
 
 #: Seconds between two checks of all connections.
-TICK = 0.25
+TICK_SECONDS = 0.25
 #: Seconds between two checks, above which the process was stopped, so that silence is not the other peers' fault.
-STOPPED = 2.0
+STOPPED_SECONDS = 2.0
 #: Seconds for which the second of two connections is still read, and the maximal number of such connections per member.
-DOUBLE, DOUBLES = 1.0, 3
+DOUBLE_SECONDS, MAX_DOUBLES = 1.0, 3
 #: Additional seconds that the greater name waits before it dials again.
-AFTER_YOU = 0.3
+GREATER_NAME_DELAY = 0.3
 #: Connections of one non-member that are accepted per second, and at once.
-VISITS, VISITS_AT_ONCE = 0.5, 4.0
+VISITS_PER_SECOND, VISITS_AT_ONCE = 0.5, 4.0
 
 Place = tuple[str, int]
 
@@ -66,7 +66,7 @@ class Hub:
         self.channels: dict[str, Channel] = {}  # links
         self.opening: set[Channel] = set()  # dialled, and not admitted yet
         self.non_members: dict[str, Channel] = {}
-        self._visits = Buckets(VISITS, VISITS_AT_ONCE, limits.sources)
+        self._visits = Buckets(VISITS_PER_SECOND, VISITS_AT_ONCE, limits.sources)
         self._doubles: set[Channel] = set()
         self._dials: dict[str, asyncio.Task[None] | asyncio.TimerHandle] = {}  # a try, or the wait for the next one
         self.tries: dict[str, int] = {}
@@ -82,7 +82,7 @@ class Hub:
         if listen is not None:
             self.front.open(*listen)
         self._since = self.loop.time()
-        self._tick = self.loop.call_later(TICK, self.tick)
+        self._tick = self.loop.call_later(TICK_SECONDS, self.tick)
 
     def close(self) -> bool:
         """Close all connections. Return whether bytes are still to be sent."""
@@ -267,10 +267,10 @@ class Hub:
 
     def _double(self, channel: Channel) -> None:
         self._doubles.add(channel)
-        if sum(other.name == channel.name for other in self._doubles) > DOUBLES:
+        if sum(other.name == channel.name for other in self._doubles) > MAX_DOUBLES:
             channel.finish("double")
         else:
-            self.loop.call_later(DOUBLE, channel.finish, "double")
+            self.loop.call_later(DOUBLE_SECONDS, channel.finish, "double")
 
     def connected(self, name: str, channel: Channel) -> None:
         """Called when there is a link to a member."""
@@ -376,7 +376,7 @@ class Hub:
             self._dials.pop(name, None)
             self.dial(name)
 
-        later = 0.0 if self.me < name else AFTER_YOU  # the other side dials earlier
+        later = 0.0 if self.me < name else GREATER_NAME_DELAY  # the other side dials earlier
         self._dials[name] = self.loop.call_later(wait + later, redial)
 
     # -- now and then
@@ -384,7 +384,7 @@ class Hub:
     def tick(self) -> None:
         """Check all connections: pings, silence, deadlines and expired certificates."""
         now, today = self.loop.time(), time.time()
-        late, self._since = now - self._since > STOPPED, now
+        late, self._since = now - self._since > STOPPED_SECONDS, now
         for channel in (*self.channels.values(), *self._doubles):
             if late or channel.throttled:
                 channel.last_in = max(channel.last_in, now)  # this side did not read
@@ -393,14 +393,14 @@ class Hub:
                 continue
             if channel.proof is not None and channel.proof.expires < today:
                 channel.fail("its certificate has expired")
-            elif now - channel.last_out > self.limits.ping - TICK:
+            elif now - channel.last_out > self.limits.ping - TICK_SECONDS:
                 channel.ping()
         for channel in (*self.opening, *self.non_members.values()):
             if channel.deadline < now:
                 channel.fail("too slow" if channel.stage != VISIT else "not admitted")
         self.front.late(now)
         self.look(now)
-        self._tick = self.loop.call_later(TICK, self.tick)
+        self._tick = self.loop.call_later(TICK_SECONDS, self.tick)
 
     def look(self, now: float) -> None:
         """Further periodic work."""

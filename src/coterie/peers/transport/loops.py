@@ -23,9 +23,9 @@ from .proofs import Credentials, Papers
 log = logging.getLogger("coterie")
 
 #: Maximal number of waiting calls; further calls are dropped.
-WAITING = 20_000
+MAX_WAITING_CALLS = 20_000
 #: Seconds for sending what is queued when an endpoint is closed.
-FAREWELL = 0.1
+CLOSE_TIMEOUT = 0.1
 RUN = re.compile(r"[A-Za-z0-9_-]{1,128}")
 AnyHub = TypeVar("AnyHub", bound=Hub)
 MakeHub = Callable[[asyncio.AbstractEventLoop, Limits], AnyHub]
@@ -47,7 +47,7 @@ async def _settle() -> None:
     """Wait for tasks in progress, and cancel those that take too long, so that every connection is closed."""
     left = asyncio.all_tasks() - {asyncio.current_task()}
     if left:
-        _, left = await asyncio.wait(left, timeout=FAREWELL)
+        _, left = await asyncio.wait(left, timeout=CLOSE_TIMEOUT)
         for task in left:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
@@ -98,7 +98,7 @@ class LoopThread:
 
     def call(self, act: Callable[..., object], *what: Any) -> bool:
         """Run a function in the loop's thread, in the order of calls. Return False if too many calls wait."""
-        if len(self._mail) >= WAITING:
+        if len(self._mail) >= MAX_WAITING_CALLS:
             return False
         self._mail.append((act, what))
         if not self._woken:  # one wakeup of the loop for all calls that wait
@@ -125,7 +125,7 @@ class LoopThread:
         """
 
         def stop() -> None:
-            self.loop.call_later(FAREWELL if last() else 0.0, give_up)
+            self.loop.call_later(CLOSE_TIMEOUT if last() else 0.0, give_up)
 
         def give_up() -> None:
             abandon()

@@ -14,7 +14,7 @@ from . import Contact, Deliver, DeliverRoster, Reachable
 log = logging.getLogger("coterie")
 
 #: Maximal number of packets that wait on an exchange; further packets are dropped.
-WAITING = 100_000
+MAX_WAITING_PACKETS = 100_000
 
 
 class Exchange:
@@ -63,7 +63,7 @@ class Exchange:
 
     def _post(self, goal: Memory, act: Callable[[], None]) -> bool:
         with self._lock:
-            if len(self._waiting) >= WAITING:
+            if len(self._waiting) >= MAX_WAITING_PACKETS:
                 return False
             self._waiting.append((goal, act))
             self._lock.notify_all()

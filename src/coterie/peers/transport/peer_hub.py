@@ -20,11 +20,11 @@ log = logging.getLogger("coterie")
 #: kept.
 RELAY_AFTER, RELAY_KEEP = 1.0, 30.0
 #: A relay may send as many times the frames of one member.
-MANY = 32.0
+RELAY_RATE_FACTOR = 32.0
 #: Maximal number of frames that wait for connections, in total.
-WAITING_IN_ALL = 1024
+MAX_WAITING_FRAMES = 1024
 #: Rosters that are sent to one name through a relay: per second, and at once.
-GIVEN, GIVEN_AT_ONCE = 0.1, 2.0
+ROSTERS_PER_SECOND, ROSTERS_AT_ONCE = 0.1, 2.0
 
 
 class _Waiting(NamedTuple):
@@ -48,7 +48,7 @@ class PeerHub(Hub):
         self._apart: dict[str, float] = {}  # by neighbour: time since when it is not connected
         self._relays_until = 0.0
         self._alone_until: dict[str, float] = {}  # by member that is no neighbour: time until which no new try is made
-        self._given = Buckets(GIVEN, GIVEN_AT_ONCE, self.limits.sources)
+        self._given = Buckets(ROSTERS_PER_SECOND, ROSTERS_AT_ONCE, self.limits.sources)
 
     # -- who there is
 
@@ -81,7 +81,7 @@ class PeerHub(Hub):
     def rate(self, name: str) -> float | None:
         """Maximal number of frames per second from a member, or from a relay, which forwards for many members."""
         each = self.limits.messages
-        return each if each is None or name not in self.relays else MANY * each
+        return each if each is None or name not in self.relays else RELAY_RATE_FACTOR * each
 
     def alive(self) -> set[str]:
         """Names of the members that are connected with this peer or with one of its relays."""
@@ -149,7 +149,7 @@ class PeerHub(Hub):
         if len(waiting.frames) > self.limits.waiting:
             waiting.frames.popleft()
             self.drop("to", name, "queue full")
-        if len(self._waiting) * self.limits.waiting > WAITING_IN_ALL:
+        if len(self._waiting) * self.limits.waiting > MAX_WAITING_FRAMES:
             self._give_up(next(iter(self._waiting)), "queue full")
         if place is None:
             self._relays_until = now + RELAY_KEEP

@@ -43,9 +43,9 @@ PREAUTH, TLS = 0x63, 0x16
 #: Prefix of every signed pre-authentication.
 CONTEXT = b"coterie pre-authentication 2\n"
 #: Maximal difference between two clocks, in seconds.
-SKEW = 3600.0
+MAX_CLOCK_DIFFERENCE = 3600.0
 #: Maximal bytes of a pre-authentication.
-LONGEST = 2 + 8 + SIGNATURE + 63
+MAX_PREAUTH_BYTES = 2 + 8 + SIGNATURE + 63
 
 _TIME = struct.Struct(">Q")
 #: Bytes that sealing adds to a message.
@@ -165,7 +165,7 @@ class Preauths:
         if name not in self._keys or len(preauth) <= 2 + 8 + SIGNATURE:
             return None
         (moment,) = _TIME.unpack(preauth[2:10])
-        good = moment > self._last.get(name, 0) and abs(moment / 1e9 - time.time()) <= SKEW
+        good = moment > self._last.get(name, 0) and abs(moment / 1e9 - time.time()) <= MAX_CLOCK_DIFFERENCE
         return name if good else None
 
     def check(self, name: str, preauth: bytes) -> bool:

@@ -17,7 +17,7 @@ from . import Contact, DeliverRoster
 from .channel import FORWARD, LIST, MESSAGE, PRESENT, Channel, forward, frame, read_forward
 from .hub import Hub
 from .loops import Endpoint
-from .peer_hub import MANY
+from .peer_hub import RELAY_RATE_FACTOR
 from .proofs import OVERHEAD
 
 #: Maximal bytes that wait for one member.
@@ -99,7 +99,7 @@ class TlsRelay(Endpoint[RelayHub]):
     ):
         super().__init__(run, name, listen, folder, **how)
         self._rate = 2.0 * messages_per_second
-        self._limits = self._limits._replace(messages=MANY * self._rate, queue_bytes=QUEUE_BYTES)
+        self._limits = self._limits._replace(messages=RELAY_RATE_FACTOR * self._rate, queue_bytes=QUEUE_BYTES)
         self.endpoint = listen
         self._keys: dict[str, bytes | None] = {}
         self._roster: DeliverRoster = lambda signed: None

@@ -43,7 +43,7 @@ REASONS = (
     "method",  # the method raised an error
 )
 #: Seconds' worth of messages that may come at once.
-BURST = 4.0
+BURST_SECONDS = 4.0
 
 
 class Gate:
@@ -58,7 +58,7 @@ class Gate:
         self.refused_by: Counter[tuple[int, str]] = Counter()  # by address and reason
         self.muted: frozenset[int] = frozenset()
         self._keys: dict[int, bytes] = {}
-        self._messages = Buckets(messages_per_second, BURST * messages_per_second)
+        self._messages = Buckets(messages_per_second, BURST_SECONDS * messages_per_second)
 
     def admit(self, keys: Mapping[int, bytes]) -> None:
         """Set the addresses and public keys of the members whose messages may pass."""

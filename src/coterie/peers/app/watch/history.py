@@ -9,9 +9,9 @@ from typing import Any
 
 #: Maximal number of moments. When it is reached, every other one is dropped, and half as many are recorded from then
 #: on.
-MOMENTS = 600
+MAX_MOMENTS = 600
 #: Maximal number of agents with lines of their own on the page; more are shown as bands.
-LINES = 12
+MAX_LINES = 12
 #: Quantiles at the edges of the bands.
 BANDS = (0.1, 0.25, 0.5, 0.75, 0.9)
 _NONE = math.nan
@@ -20,9 +20,9 @@ Scores = tuple[float | None, float | None]  # together, alone
 
 
 class History:
-    """Scores of all agents, together and alone, at no more than :data:`MOMENTS` moments since the start."""
+    """Scores of all agents, together and alone, at no more than :data:`MAX_MOMENTS` moments since the start."""
 
-    def __init__(self, moments: int = MOMENTS, generation: int = 0):
+    def __init__(self, moments: int = MAX_MOMENTS, generation: int = 0):
         self.limit = moments
         self.generation = generation  # grows when moments are dropped, so that the page reads all of them again
         self.times: list[float] = []
@@ -58,7 +58,7 @@ class History:
         found: dict[str, Any] = {"generation": self.generation, "begin": begin, "times": self.times[begin:]}
         found["together"] = [together for together, _ in self._bands[begin:]]
         found["alone"] = [alone for _, alone in self._bands[begin:]]
-        if len(self._places) <= LINES:
+        if len(self._places) <= MAX_LINES:
             found["lines"] = {name: self._line(name, 0, begin) for name in self._places}
         return found
 

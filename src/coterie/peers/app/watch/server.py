@@ -34,7 +34,7 @@ PAGE = {
     "icon.svg": ("image/svg+xml", "icon.svg"),
 }
 #: Seconds between two checks whether to stop serving.
-POLL = 0.05
+POLL_SECONDS = 0.05
 #: Headers that forbid the browser everything that the page does not need.
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -47,9 +47,9 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 #: Seconds between two looks, and seconds without a request after which the page counts as closed.
-EVERY, CLOSED = 1.0, 10.0
+EVERY, CLOSED_AFTER = 1.0, 10.0
 #: Maximal number of requests at a time, and seconds that one may take.
-AT_ONCE, PATIENCE = 64, 3.0
+MAX_REQUESTS, REQUEST_TIMEOUT = 64, 3.0
 
 
 class Watch:
@@ -73,11 +73,11 @@ class Watch:
         """Stop looking."""
         self._stop.set()
         if self._thread.is_alive():
-            self._thread.join(PATIENCE)
+            self._thread.join(REQUEST_TIMEOUT)
 
     def look(self) -> None:
         """Look once."""
-        view = self._source.look(asked=time.monotonic() < self._asked_at + CLOSED)
+        view = self._source.look(asked=time.monotonic() < self._asked_at + CLOSED_AFTER)
         edges = json.dumps(view.edges)
         with self._lock:
             if view.facts.get("run") != self._view.facts.get("run"):
@@ -165,7 +165,9 @@ class Server:
         except OSError as error:
             raise ParameterError(f"port {port} cannot be used: {error.strerror or error}") from None
         self.port = self._http.server_address[1]
-        self._thread = threading.Thread(target=self._http.serve_forever, args=(POLL,), name="pages", daemon=True)
+        self._thread = threading.Thread(
+            target=self._http.serve_forever, args=(POLL_SECONDS,), name="pages", daemon=True
+        )
 
     @property
     def url(self) -> str:
@@ -207,7 +209,7 @@ class Server:
         page = {name: (kind, files(__package__).joinpath(file).read_bytes()) for name, (kind, file) in PAGE.items()}
 
         class Handler(Answers):
-            timeout = PATIENCE
+            timeout = REQUEST_TIMEOUT
             server_version, sys_version = "coterie", ""
 
             def do_GET(self) -> None:  # noqa: N802 - the name that the base class calls
@@ -257,11 +259,11 @@ class _Http(ThreadingHTTPServer):
     allow_reuse_address = False
 
     def __init__(self, *args: Any) -> None:
-        self._free = threading.BoundedSemaphore(AT_ONCE)
+        self._free = threading.BoundedSemaphore(MAX_REQUESTS)
         super().__init__(*args)
 
     def process_request(self, request: socket | tuple[bytes, socket], client_address: Any) -> None:
-        if not self._free.acquire(timeout=PATIENCE):
+        if not self._free.acquire(timeout=REQUEST_TIMEOUT):
             self.shutdown_request(request)
             return
         try:

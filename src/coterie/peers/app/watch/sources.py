@@ -18,11 +18,11 @@ from ....errors import CoterieError, IdentityError
 from .history import Scores, rounded
 
 #: Age in seconds above which a status is shown as old.
-STALE = 20.0
+STALE_SECONDS = 20.0
 #: Maximal bytes of a status, and of a recording, that are read at once.
-MAX_STATUS, MAX_CHUNK = 8 << 20, 16 << 20
+MAX_STATUS_BYTES, MAX_CHUNK_BYTES = 8 << 20, 16 << 20
 #: Number of events that are shown.
-EVENTS = 50
+MAX_EVENTS = 50
 
 Edge = list[Any]  # [one end, other end, weight, whether it is alive, influence]; ends are indices of agents
 
@@ -169,7 +169,7 @@ def peer_facts(status: Mapping[str, Any], now: float, start: str) -> dict[str, A
     state, message = "running", ""
     if not running:
         state, message = "stopped", f"This peer is not running; what you see is as it was then. Start it: {start}"
-    elif age > STALE:
+    elif age > STALE_SECONDS:
         state = "stale"
         message = "The process is there, but has not written its status: is it paused, or is the disk full?"
     alerts, last, proposal = status.get("alerts") or {}, status.get("last_error"), status.get("proposal")
@@ -324,7 +324,7 @@ class LabSource:
             view.facts |= {"state": "waiting", "message": f"{n} peers are being prepared: keys, rows, then they start."}
         elif not up:
             view.facts["message"] = "This lab has ended; what you see is its last moment. Start another: coterie lab 20"
-        done = report.get("done", [])[-EVENTS:]
+        done = report.get("done", [])[-MAX_EVENTS:]
         view.facts["events"] = [{"at": moment, "what": what} for moment, what in done][::-1]
         count = Counter(what for row in view.agents for what in row.get("errors") or [])
         view.facts["errors"] = [f"{what} ({k} peer{'s' if k > 1 else ''})" for what, k in count.most_common(8)]
@@ -434,7 +434,7 @@ class SimulationSource:
                 self._place, self._inode, self._rest = 0, stat.st_ino, b""
                 self._head, self._last, self._count = {}, [], 0
             file.seek(self._place)
-            content = self._rest + file.read(MAX_CHUNK)
+            content = self._rest + file.read(MAX_CHUNK_BYTES)
             self._place = file.tell()
         *lines, self._rest = content.split(b"\n")
         return lines
@@ -471,7 +471,7 @@ class _File:
         try:
             stat = self.path.stat()
             stamp = stat.st_mtime_ns, stat.st_ino
-            if stamp != self._stamp and stat.st_size <= MAX_STATUS:
+            if stamp != self._stamp and stat.st_size <= MAX_STATUS_BYTES:
                 found = json.loads(self.path.read_bytes())
                 self._content = found if isinstance(found, dict) else self._content
                 self._stamp = stamp
