@@ -80,7 +80,7 @@ def test_coupling_goes_into_the_problem(tmp_path):
         (("--method", "djam", "--epsilon", "1"), "privacy: there is no private form of DJAM"),
         (("--set", "rho=1"), "settings has 'rho', which is not known"),
         (("--set", "rho"), "must be name=value"),
-        (("--scale", "1,2"), "--scale 1,2: must be a number for each feature that is one, which are"),
+        (("--scale", "1,2"), "--scale 1,2: must be a number for each feature that is a number, which are"),
         (("--scale", "age=1"), "--scale age=1: must be a number for each feature"),
         (("--target-scale", "2"), "for a target that is a number"),
         (("--center", "a"), "must be numbers with commas"),

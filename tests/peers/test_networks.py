@@ -239,7 +239,7 @@ def test_charters_come_back_from_their_files():
         ({"learned": {}}, "learned does not go with a network"),
         ({"method": "cd"}, "do not go together"),
         ({"method": "gradient-tracking"}, "do not go together"),
-        ({"objective": "personalized", "method": "cd"}, "has the objective 'differentiable'"),
+        ({"objective": "personalized", "method": "cd"}, "'differentiable' needs a network"),
         ({"network": {"hidden": 4, "parts": [("a", 2)]}}, "either hidden"),
         ({"network": {"personal": ["head"]}}, "either hidden"),
         ({"network": {"hidden": 4, "personal": ["tail"]}}, "no parameter begins with 'tail'"),

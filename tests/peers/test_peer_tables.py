@@ -318,7 +318,7 @@ def test_families_that_peers_cannot_learn_are_named(tmp_path, patients, loss):
 def test_models_that_peers_cannot_take_over_are_refused(tmp_path, patients):
     X = patients[["clinic", "age", "dose"]].dropna()
     three = ct.CollaborativeClassifier().fit(X, patients["city"][X.index], agents="clinic")
-    with pytest.raises(DataError, match="3 classes, and peers know two"):
+    with pytest.raises(DataError, match="3 classes; peers learn two"):
         from_model(ct.save(three, tmp_path / "three"))
     related = ct.RelationshipRegressor().fit(X[:20], patients["cost"][X.index[:20]], agents="clinic")
     with pytest.raises(DataError, match="RelationshipRegressor, whose columns"):

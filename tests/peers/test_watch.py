@@ -258,7 +258,7 @@ def test_a_recorder_writes_what_watch_reads(tmp_path):
 
 
 def test_what_cannot_be_watched_is_refused(tmp_path):
-    with pytest.raises(IdentityError, match="nothing to watch"):
+    with pytest.raises(IdentityError, match="cannot be watched"):
         source_of(tmp_path / "nowhere")
     (tmp_path / "admin.key").touch()
     with pytest.raises(IdentityError, match="admin"):
