@@ -325,14 +325,14 @@ def test_lists_and_announcements_of_the_admin_go_out_by_themselves(club, tmp_pat
     assert not any(p.node.errors["admin"] for p in club.programs.values())
 
 
-def test_a_steward_that_cannot_be_read_is_a_trouble_and_no_more(club, tmp_path):
+def test_an_admin_folder_that_cannot_be_read_is_an_error_and_no_more(club, tmp_path):
     groups.create(tmp_path / "another", features=["a"], target="b")
     for k, (name, folder) in enumerate((("ann", tmp_path / "none"), ("bob", tmp_path / "another"))):
         club.start(name, admin=folder)
         club.run(65.0)
         assert club.programs[name].node.errors["admin"] == 2, k
         assert not club.programs[name]._stopping
-    said_it = [event for event in club.events("bob") if "that of another group" in event.get("what", "")]
+    said_it = [event for event in club.events("bob") if "the folder of another group" in event.get("what", "")]
     assert len(said_it) == 1
 
 

@@ -23,10 +23,10 @@ from coterie.peers.app.status import status_of
 from coterie.peers.group.charter import Encoding, charter_json, make_charter, read_charter
 from coterie.peers.group.declare import declared, from_model
 from coterie.peers.group.scales import combined, write_scale
-from coterie.peers.model.alone import alone
 from coterie.peers.model.cells import label_of
 from coterie.peers.model.encoding import rows_of_cells
 from coterie.peers.model.model import Model, predict_file, predicted, read_model
+from coterie.peers.model.own_model import fit_own_rows
 from coterie.peers.model.scores import model_of, scores, served_by, worse
 from coterie.peers.model.tables import kept_aside, read_rows, rows_of, work_of, work_of_table
 from coterie.peers.model.work import read_work, write_work
@@ -350,10 +350,10 @@ def test_a_model_trained_alone_does_not_depend_on_units(loss):
     z = X @ [1.0, -2.0, 0.0] + 0.5
     y = z + 0.3 * rng.normal(size=25) if loss == "squared" else np.where(z + rng.logistic(size=25) > 0, 1.0, -1.0)
     ones = np.ones((25, 1))
-    base = alone(LOSSES[loss], np.hstack([X, ones]), y, intercept=True)
+    base = fit_own_rows(LOSSES[loss], np.hstack([X, ones]), y, intercept=True)
     factor, shift = np.array([0.01, 300.0, 7.0]), np.array([50.0, -4000.0, 0.0])
     a, b = (1000.0, 15000.0) if loss == "squared" else (1.0, 0.0)
-    moved = alone(LOSSES[loss], np.hstack([X * factor + shift, ones]), a * y + b, intercept=True)
+    moved = fit_own_rows(LOSSES[loss], np.hstack([X * factor + shift, ones]), a * y + b, intercept=True)
     new = rng.normal(size=(5, 3))
     plain, other = np.hstack([new, ones[:5]]), np.hstack([new * factor + shift, ones[:5]])
     assert np.allclose(other @ moved.theta, a * (plain @ base.theta) + b, rtol=1e-6)
@@ -364,12 +364,12 @@ def test_a_model_trained_alone_does_not_depend_on_units(loss):
 
 def test_a_model_trained_alone_is_a_careful_one():
     """Never useless: with one row it predicts that row; with rows of one class, that class without being sure."""
-    one = alone(LOSSES["squared"], np.array([[50.0, 300.0, 1.0]]), np.array([15000.0]), intercept=True)
+    one = fit_own_rows(LOSSES["squared"], np.array([[50.0, 300.0, 1.0]]), np.array([15000.0]), intercept=True)
     assert [60.0, 200.0, 1.0] @ one.theta == pytest.approx(15000.0)
     assert one.noise > 0.0
-    sure = alone(LOSSES["logistic"], np.array([[1.0, 1.0], [2.0, 1.0], [3.0, 1.0]]), np.ones(3), intercept=True)
+    sure = fit_own_rows(LOSSES["logistic"], np.array([[1.0, 1.0], [2.0, 1.0], [3.0, 1.0]]), np.ones(3), intercept=True)
     assert 0.5 < 1 / (1 + np.exp(-([2.0, 1.0] @ sure.theta))) < 0.98
-    assert alone(LOSSES["squared"], np.empty((0, 2)), np.empty(0), intercept=True) is None
+    assert fit_own_rows(LOSSES["squared"], np.empty((0, 2)), np.empty(0), intercept=True) is None
     for X, y in (([[1e200, 1.0], [-1e200, 1.0]], [1.0, 2.0]), ([[1.0, 1.0], [2.0, 1.0]], [1e300, -1e300])):
         with np.errstate(all="ignore"), contextlib.suppress(DataError):  # either a model, or a word
             assert np.isfinite(work_of(charter(features=["age"], labels=None), np.array(X), np.array(y)).local).all()
@@ -378,7 +378,7 @@ def test_a_model_trained_alone_is_a_careful_one():
     for _ in range(60):
         X = np.hstack([rng.normal(size=(108, 6)), np.ones((108, 1))])
         y = X @ rng.normal(size=7) + rng.normal(size=108)
-        theta = alone(LOSSES["squared"], X[:8], y[:8], intercept=True).theta
+        theta = fit_own_rows(LOSSES["squared"], X[:8], y[:8], intercept=True).theta
         errors.append(np.mean((X[8:] @ theta - y[8:]) ** 2))
         guess.append(np.mean((y[:8].mean() - y[8:]) ** 2))
     assert np.mean(errors) < np.mean(guess)
@@ -391,7 +391,7 @@ def test_intervals_of_a_model_trained_alone_hold_what_they_say():
     for _ in range(60):
         X = np.column_stack([rng.normal(50, 10, 112), rng.normal(0, 0.1, 112), np.ones(112)])
         y = X @ (rng.normal(size=3) * [1.0, 100.0, 1000.0]) + 5.0 * rng.normal(size=112)
-        found = alone(LOSSES["squared"], X[:12], y[:12], intercept=True)
+        found = fit_own_rows(LOSSES["squared"], X[:12], y[:12], intercept=True)
         columns = predicted(agreed, Model("alone", found.theta, found.covariance, found.noise, np.zeros(2)), X[12:])
         held.append(np.mean((columns["low"] <= y[12:]) & (y[12:] <= columns["high"])))
     assert 0.82 < np.mean(held) < 0.97

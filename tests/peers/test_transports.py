@@ -38,7 +38,7 @@ from coterie.peers.transport.channel import (
 )
 from coterie.peers.transport.hub import Hub
 from coterie.peers.transport.over_tls import TlsTransport
-from coterie.peers.transport.proofs import Papers, Seals
+from coterie.peers.transport.proofs import Seals, TlsContexts
 from coterie.peers.transport.relay import RelayHub, TlsRelay
 from coterie.peers.wire.limits import Limits
 
@@ -489,7 +489,7 @@ def test_a_connection_that_is_made_while_the_transport_closes_is_closed(authorit
     loop = asyncio.SelectorEventLoop()
     goal = socket.create_server(("127.0.0.1", 0))
 
-    class ClosedInBetween(Papers):
+    class ClosedInBetween(TlsContexts):
         @property
         def dialling(self):  # asked for when there is a connection
             loop.call_soon(hub.close)

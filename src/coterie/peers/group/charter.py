@@ -23,7 +23,7 @@ Text = Annotated[str, Meta(min_length=1, max_length=200)]
 Argument = Annotated[str, Meta(max_length=64, pattern=r"^[A-Za-z_][A-Za-z0-9_]*\Z")]
 Setting = Annotated[int, Meta(ge=-MAX_EXACT_INTEGER, le=MAX_EXACT_INTEGER)] | Finite | Text
 Settings = Annotated[dict[Argument, Setting], Meta(max_length=100)]
-Place = Annotated[int, Meta(ge=0, le=100_000)]
+Index = Annotated[int, Meta(ge=0, le=100_000)]
 
 #: Methods of the objective "differentiable", in which losing a message does no more harm than delaying it.
 TRAINING = ("tied-sgd", "local-sgd", "dpsgd")
@@ -62,7 +62,7 @@ class Encoding(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     kinds: list[Literal["number", "text", "category"]]
     fills: list[Finite | None]
-    source: list[Place]
+    source: list[Index]
     parts: list[tuple[Literal["value", "level", "missing"], Text | None]]
     references: list[Text | None] | msgspec.UnsetType = msgspec.UNSET  # left out, not null, as network below
 
@@ -84,7 +84,7 @@ class Curves(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     mean: list[Finite]
     scale: list[Positive]
-    knots: list[tuple[Place, Annotated[list[Finite], Meta(min_length=7, max_length=100)]]]
+    knots: list[tuple[Index, Annotated[list[Finite], Meta(min_length=7, max_length=100)]]]
 
 
 Size = Annotated[int, Meta(ge=1, le=MAX_PARAMETERS)]

@@ -111,7 +111,7 @@ def from_model(path: Where) -> dict[str, Any]:
 # -- options ---------------------------------------------------------------------------------------------------------
 
 
-class Words(msgspec.Struct, kw_only=True):
+class CreateOptions(msgspec.Struct, kw_only=True):
     """Options of ``coterie group create`` that are not fields of a charter, or are typed in another form.
 
     Parameters
@@ -202,10 +202,10 @@ class Option(NamedTuple):
 def options() -> dict[str, Option]:
     """Return the options of ``coterie group create``. Types, defaults and texts come from the fields that they set."""
     found = {}
-    for record in (Network, Charter, Words):  # a later record overrides an earlier one
+    for record in (Network, Charter, CreateOptions):  # a later record overrides an earlier one
         texts = dict(re.findall(r"^    (\w+) : .*\n((?: {8}.*\n)+)", record.__doc__ or "", re.MULTILINE))
         for field in msgspec.structs.fields(record):
-            kind = field.type if record is Words else _typed(field.type)
+            kind = field.type if record is CreateOptions else _typed(field.type)
             default = ... if field.required else field.default
             if field.name in FITTED or not isinstance(default, int | float | str | type(...)):
                 kind, default = kind | None, None

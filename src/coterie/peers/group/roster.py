@@ -36,7 +36,7 @@ MAX_DELEGATIONS = 64
 Address = Annotated[int, Meta(ge=0, lt=2**31)]
 Edge = tuple[Address, Address, Positive]
 Digest = Annotated[bytes, Meta(min_length=DIGEST, max_length=DIGEST)]
-Link = tuple[Count, Digest]
+VersionDigest = tuple[Count, Digest]
 Serial = Annotated[str, Meta(pattern=r"^[1-9a-f][0-9a-f]{0,39}\Z")]
 #: Relation of another roster to the one that is held: see :func:`relation`.
 Relation = Literal["same", "newer", "older", "fork"]
@@ -122,7 +122,7 @@ class Roster(msgspec.Struct, frozen=True, omit_defaults=True):
     members: list[Member] = []
     edges: list[Edge] = []
     relays: list[Relay] = []
-    history: Annotated[list[Link], Meta(max_length=MAX_HISTORY)] = []
+    history: Annotated[list[VersionDigest], Meta(max_length=MAX_HISTORY)] = []
     voids: Annotated[list[Digest], Meta(max_length=MAX_VOID_VERSIONS)] = []
     addresses: Address = 0
     revoked: dict[Serial, Annotated[int, Meta(ge=0)]] = {}
@@ -422,7 +422,7 @@ def lists_in(content: bytes) -> list[bytes]:
     return [fork.held, fork.other]
 
 
-def told(roster: Roster) -> str:
+def version_text(roster: Roster) -> str:
     """Return the version and the beginning of the hash of a roster, which two people can compare."""
     return f"version {roster.version} ({roster.digest.hex()[:8]})"
 
@@ -435,8 +435,8 @@ def described(fork: Fork, charter: Charter) -> str:
     gone = sorted({member.name for member in held.members} ^ {member.name for member in other.members})
     differ = f" They differ in {', '.join(gone[:10])}{', ...' if len(gone) > 10 else ''}." if gone else ""
     return (
-        f"the list of members has forked: {told(held)}, signed by {by[:4].hex()}, is kept; {told(other)}, signed by "
-        f"{other_by[:4].hex()}, does not go with it.{parted}{differ} To heal it, {HOW_TO_HEAL}"
+        f"the list of members has forked: {version_text(held)}, signed by {by[:4].hex()}, is kept; "
+        f"{version_text(other)}, signed by {other_by[:4].hex()}, does not go with it.{parted}{differ} To heal it, {HOW_TO_HEAL}"
     )
 
 
@@ -445,8 +445,9 @@ def compared(one: bytes, other: bytes, charter: Charter) -> str:
     (mine, _), (theirs, by) = read_signed(one, charter), read_signed(other, charter)
     match relation(mine, theirs):
         case "same":
-            return f"both are {told(mine)}"
+            return f"both are {version_text(mine)}"
         case "fork":
             return described(Fork(one, other), charter)
         case word:
-            return f"the other one, {told(theirs)}, signed by {by[:4].hex()}, is {word} than this, {told(mine)}"
+            told = f"{version_text(theirs)}, signed by {by[:4].hex()}"
+            return f"the other one, {told}, is {word} than this, {version_text(mine)}"

@@ -31,7 +31,7 @@ CLIP_DEVIATIONS = 5.0
 RANGE_STEPS = 1 << 20
 
 
-class Said(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class ColumnStatistics(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A member's statistics of its columns."""
 
     format: Literal[1] = 1
@@ -42,7 +42,7 @@ class Said(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     epsilon: Annotated[float, Meta(gt=0)] | None = None
 
 
-class Scale(NamedTuple):
+class ProposedScale(NamedTuple):
     """The proposed scaling."""
 
     features: list[str]
@@ -84,7 +84,7 @@ def write_scale(
         said = {name: _noisy(v, bounds[name], epsilon / (2 * len(columns))) for name, v in columns.items()}
     means = [said[name][0] if name in said else 0.0 for name in charter.features]
     spreads = [said[name][1] if name in said else 1.0 for name in charter.features]
-    record = Said(run=charter.run, rows=m, mean=means, spread=spreads, epsilon=epsilon)
+    record = ColumnStatistics(run=charter.run, rows=m, mean=means, spread=spreads, epsilon=epsilon)
     return write_atomic(path, to_json(record))
 
 
@@ -139,14 +139,14 @@ def _noisy(values: np.ndarray, bounds: tuple[float, float], epsilon: float) -> t
     return low + (high - low) * first, (high - low) * spread
 
 
-def combined(group: Where, files: Sequence[Where]) -> Scale:
+def combined(group: Where, files: Sequence[Where]) -> ProposedScale:
     """Return the medians over members of their statistics, which fewer than half of the members cannot move far."""
     charter = charter_in(group)
-    said = [read_json(Path(path), Said) for path in files]
+    said = [read_json(Path(path), ColumnStatistics) for path in files]
     for path, one in zip(files, said, strict=True):
         if one.run != charter.run or not len(one.mean) == len(one.spread) == len(charter.features):
             raise DataError(f"{path} is of another run, {one.run}, and this is {charter.run}")
     means, spreads = (np.array([getattr(one, name) for one in said]) for name in ("mean", "spread"))
     center = np.median(means, axis=0)
     scale = np.median(np.hypot(spreads, means - center), axis=0)
-    return Scale(list(charter.features), center.tolist(), np.where(scale > 0.0, scale, 1.0).tolist())
+    return ProposedScale(list(charter.features), center.tolist(), np.where(scale > 0.0, scale, 1.0).tolist())

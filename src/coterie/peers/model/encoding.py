@@ -18,7 +18,7 @@ from ..group.charter import Charter
 from .cells import Cells, column_of, label_of, numbers, texts
 
 
-class Rows(NamedTuple):
+class EncodedRows(NamedTuple):
     """Rows that were read for a peer."""
 
     X: np.ndarray  # (m, width) columns of the model
@@ -27,7 +27,7 @@ class Rows(NamedTuple):
     notes: list[str]  # notes on how the rows were read
 
 
-def rows_of_cells(charter: Charter, cells: Cells, where: str) -> Rows:
+def rows_of_cells(charter: Charter, cells: Cells, where: str) -> EncodedRows:
     """Return features and labels of a table. Rows without a label are left out, with a note."""
     target, notes = column_of(cells, charter.target, where, "the target"), []
     there = [row for row, cell in enumerate(target) if cell is not None]
@@ -54,7 +54,7 @@ def rows_of_cells(charter: Charter, cells: Cells, where: str) -> Rows:
     columns = {name: column_of(cells, name, where) for name in charter.features}
     some = {name: [column[row] for row in there] for name, column in columns.items()}
     fill = own_fill(charter, some, where)
-    return Rows(columns_of_cells(charter, some, where, fill, notes), y, fill, notes)
+    return EncodedRows(columns_of_cells(charter, some, where, fill, notes), y, fill, notes)
 
 
 def own_fill(charter: Charter, cells: Cells, where: str) -> np.ndarray:

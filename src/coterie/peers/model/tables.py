@@ -26,9 +26,9 @@ from ...errors import CoterieError, DataError, ParameterError
 from ..group.charter import Charter, read_charter
 from ..group.networks import model_of
 from ..wire.packet import OVERHEAD
-from .alone import alone as alone_model
 from .cells import read_cells, spelt
-from .encoding import Rows, rows_of_cells
+from .encoding import EncodedRows, rows_of_cells
+from .own_model import fit_own_rows
 from .work import BOOSTING, EMPTY, Work, arrays_of_one, longest_message, loss_of, make_part, method_of, write_work
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ def dictionary_of(charter: Charter) -> Stumps:
     return made
 
 
-def read_rows(charter: Charter, table: Where | Any) -> Rows:
+def read_rows(charter: Charter, table: Where | Any) -> EncodedRows:
     """Read the rows of a file or a pandas frame as the charter says."""
     where = "the table" if hasattr(table, "columns") else str(table)
     return rows_of_cells(charter, read_cells(table), where)
@@ -169,12 +169,12 @@ def rows_of(charter: Charter, table: Where | Any) -> tuple[np.ndarray, np.ndarra
     return rows.X, rows.y
 
 
-def no_rows(charter: Charter) -> Rows:
+def no_rows(charter: Charter) -> EncodedRows:
     """Return the rows of a peer without rows, which the population's model serves."""
     fill = [np.nan] * len(charter.features) if charter.columns is None else charter.columns.fills
     if charter.columns is None and charter.center is not None:
         fill = list(charter.center)
-    return Rows(np.empty((0, charter.width)), np.empty(0), np.array(fill, float), [])
+    return EncodedRows(np.empty((0, charter.width)), np.empty(0), np.array(fill, float), [])
 
 
 def kept_aside(X: np.ndarray, y: np.ndarray, holdout: float | None) -> np.ndarray:
@@ -217,7 +217,9 @@ def _pooling_work(charter: Charter, X: np.ndarray, y: np.ndarray, seen: np.ndarr
     """Return the work for pooling, with rows and a loss; the model trained alone is in the peer's own units."""
     check_fit(method_of(charter), _sketch(charter))
     loss, (m, p) = loss_of(charter), X.shape
-    found = alone_model(loss, X, y, charter.intercept, standard=charter.design is not None or charter.scale is not None)
+    found = fit_own_rows(
+        loss, X, y, charter.intercept, standard=charter.design is not None or charter.scale is not None
+    )
     local = np.zeros(p) if found is None else found.theta
     if not np.isfinite(local).all():
         raise DataError("the rows hold numbers of such a size that no model of them is finite: scale them")

@@ -75,7 +75,7 @@ class PeerMaintenance:
         if self.admin is not None and self.program.clock() >= self._admin_at:
             self._admin_at = self.program.clock() + ADMIN_EVERY
             try:
-                self._do_chores(self.admin)
+                self._look_at_admin_folder(self.admin)
             except (CoterieError, OSError) as error:
                 self.node.errors.report("admin")
                 self._say_once("error", f"the admin's folder {self.admin}: {error}")
@@ -215,7 +215,7 @@ class PeerMaintenance:
 
     # -- the admin's folder -----------------------------------------------------------------------------------------
 
-    def _do_chores(self, club: Path) -> None:
+    def _look_at_admin_folder(self, club: Path) -> None:
         """Send out new rosters and announcements in the admin's folder, and renew certificates that expire."""
         charter = read_charter(read_bounded(club / "charter.json"), str(club / "charter.json"))
         if charter.admin not in {self.node.charter.admin, *self.node.group.board.keys}:

@@ -155,8 +155,8 @@ class Channel(asyncio.BufferedProtocol):
             return
         transport.set_write_buffer_limits(high=self.hub.limits.high)
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        papers = self.hub.papers
-        context = papers.dialling if self.expect is not None else papers.accepting
+        contexts = self.hub.contexts
+        context = contexts.dialling if self.expect is not None else contexts.accepting
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=self.expect is None)
         if self.expect is not None:
             transport.write(self.preauth)
@@ -232,7 +232,7 @@ class Channel(asyncio.BufferedProtocol):
             self.fail((error.reason or "not TLS").lower().replace("_", " "))
             return
         self._put_out()
-        proof = self.hub.papers.proof(self._tls)
+        proof = self.hub.contexts.proof(self._tls)
         if proof is None:
             self.fail("a certificate of another kind")
             return

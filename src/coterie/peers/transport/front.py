@@ -59,7 +59,7 @@ class Stranger:
 
 
 #: Strangers in order of arrival: of one kind, in total or from one source.
-Crowd = OrderedDict[Stranger, None]
+StrangerQueue = OrderedDict[Stranger, None]
 
 
 class Front:
@@ -74,10 +74,10 @@ class Front:
     ):
         self._loop, self._limits, self._preauths, self._begin = loop, limits, preauths, begin
         self._listening: list[socket.socket] = []
-        self._silent: Crowd = OrderedDict()
-        self._begun: Crowd = OrderedDict()
-        self._by_source: dict[str, tuple[Crowd, Crowd]] = {}
-        self._preauthenticated: dict[str, Crowd] = {}
+        self._silent: StrangerQueue = OrderedDict()
+        self._begun: StrangerQueue = OrderedDict()
+        self._by_source: dict[str, tuple[StrangerQueue, StrangerQueue]] = {}
+        self._preauthenticated: dict[str, StrangerQueue] = {}
         self._starts = Bucket(limits.starts, limits.starts)
         self._verified = Bucket(limits.preauths, limits.preauths)
         self._starts_of = Buckets(limits.starts_address, 2 * limits.starts_address, limits.sources)
@@ -95,7 +95,7 @@ class Front:
         except OSError:
             self.close()
             raise
-        self._open_door()
+        self._start_accepting()
 
     def close(self) -> None:
         """Stop listening, and close all connections of strangers."""
@@ -103,7 +103,7 @@ class Front:
             self._loop.remove_reader(sock)
             sock.close()
         self._listening = []
-        everybody = [*self._silent, *self._begun, *(one for crowd in self._preauthenticated.values() for one in crowd)]
+        everybody = [*self._silent, *self._begun, *(one for queue in self._preauthenticated.values() for one in queue)]
         for stranger in everybody:
             self.refuse(stranger, "closed by us")
 
@@ -113,7 +113,7 @@ class Front:
 
     # -- coming
 
-    def _open_door(self) -> None:
+    def _start_accepting(self) -> None:
         for sock in self._listening:
             self._loop.add_reader(sock, self._accept, sock)
 
@@ -132,7 +132,7 @@ class Front:
                     self.refuse(one, "no descriptor left")
                 for each in self._listening:
                     self._loop.remove_reader(each)
-                self._loop.call_later(PAUSE_SECONDS, self._open_door)
+                self._loop.call_later(PAUSE_SECONDS, self._start_accepting)
                 return
             sock.setblocking(False)
             stranger = Stranger(sock, source_of(str(place[0])), self._loop.time())
@@ -142,21 +142,21 @@ class Front:
                 self._loop.add_reader(sock, self._read, stranger)
                 self._make_room(stranger, self._silent, 0, self._limits.silent, self._limits.silent_address)
 
-    def _place(self, stranger: Stranger, crowd: Crowd, kind: int) -> None:
+    def _place(self, stranger: Stranger, queue: StrangerQueue, kind: int) -> None:
         own = self._by_source.setdefault(stranger.source, (OrderedDict(), OrderedDict()))
-        own[kind][stranger] = crowd[stranger] = None
+        own[kind][stranger] = queue[stranger] = None
 
-    def _make_room(self, stranger: Stranger, crowd: Crowd, kind: int, most: int, most_of_one: int) -> None:
+    def _make_room(self, stranger: Stranger, queue: StrangerQueue, kind: int, most: int, most_of_one: int) -> None:
         own = self._by_source[stranger.source][kind]
         if len(own) > most_of_one:
             oldest, reason = next(iter(own)), "too many at once from there"
-        elif len(crowd) > most:
-            oldest, reason = next(iter(crowd)), "too many at once"
+        elif len(queue) > most:
+            oldest, reason = next(iter(queue)), "too many at once"
         else:
             return
-        if crowd is self._silent:
+        if queue is self._silent:
             self._read(oldest)  # it may have sent something a moment ago
-            if oldest not in crowd:
+            if oldest not in queue:
                 return
         self.refuse(oldest, reason)
 
@@ -205,10 +205,10 @@ class Front:
         self._loop.remove_reader(stranger.sock)
         if stranger.preauthenticated is not None:
             self._forget(stranger)
-            crowd = self._preauthenticated.setdefault(stranger.preauthenticated, OrderedDict())
-            crowd[stranger] = None
-            if len(crowd) > MAX_PREAUTHENTICATED:
-                self.refuse(next(iter(crowd)), "pre-authenticated again")
+            queue = self._preauthenticated.setdefault(stranger.preauthenticated, OrderedDict())
+            queue[stranger] = None
+            if len(queue) > MAX_PREAUTHENTICATED:
+                self.refuse(next(iter(queue)), "pre-authenticated again")
         else:
             if not self._starts_of.take(stranger.source, now):
                 self.refuse(stranger, "too many a second from there")
@@ -226,8 +226,8 @@ class Front:
 
     def late(self, now: float) -> None:
         """Close connections whose time is over."""
-        for crowd in (self._silent, self._begun, *list(self._preauthenticated.values())):
-            for stranger in [one for one in crowd if now - one.born > self._limits.handshake]:
+        for queue in (self._silent, self._begun, *list(self._preauthenticated.values())):
+            for stranger in [one for one in queue if now - one.born > self._limits.handshake]:
                 self.refuse(stranger, "too slow")
 
     def refuse(self, stranger: Stranger, reason: str) -> None:
@@ -255,9 +255,9 @@ class Front:
     def _forget(self, stranger: Stranger) -> None:
         """Remove a stranger from all groups."""
         if stranger.preauthenticated is not None:
-            crowd = self._preauthenticated.get(stranger.preauthenticated, OrderedDict())
-            crowd.pop(stranger, None)
-            if not crowd:
+            queue = self._preauthenticated.get(stranger.preauthenticated, OrderedDict())
+            queue.pop(stranger, None)
+            if not queue:
                 self._preauthenticated.pop(stranger.preauthenticated, None)
         self._silent.pop(stranger, None)
         self._begun.pop(stranger, None)

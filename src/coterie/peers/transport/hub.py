@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping
 from ..wire.limits import Buckets, Limits
 from .channel import ADMITTED, LIST, OVER, SHAKING, UP, VISIT, VISITING, WAITING, Channel, frame
 from .front import Front, Stranger
-from .proofs import Papers, Preauths, Proof, write_preauth
+from .proofs import Preauths, Proof, TlsContexts, write_preauth
 
 log = logging.getLogger("coterie")
 
@@ -37,7 +37,7 @@ GREATER_NAME_DELAY = 0.3
 #: Connections of one non-member that are accepted per second, and at once.
 VISITS_PER_SECOND, VISITS_AT_ONCE = 0.5, 4.0
 
-Place = tuple[str, int]
+HostPort = tuple[str, int]
 
 
 class Hub:
@@ -47,12 +47,12 @@ class Hub:
         self,
         loop: asyncio.AbstractEventLoop,
         me: str,
-        papers: Papers,
+        contexts: TlsContexts,
         limits: Limits,
         roster: Callable[[bytes], None],
         sign: Callable[[bytes], bytes] | None = None,
     ):
-        self.loop, self.me, self.papers, self.limits = loop, me, papers, limits
+        self.loop, self.me, self.contexts, self.limits = loop, me, contexts, limits
         self._roster, self._sign = roster, sign
         self.preauths = Preauths(me)
         self.front = Front(loop, limits, self.preauths, self._begin)
@@ -77,7 +77,7 @@ class Hub:
 
     # -- life
 
-    def open(self, listen: Place | None) -> None:
+    def open(self, listen: HostPort | None) -> None:
         """Start."""
         if listen is not None:
             self.front.open(*listen)
@@ -308,7 +308,7 @@ class Hub:
         """Whether a connection to a member is needed."""
         return False
 
-    def place(self, name: str) -> Place | None:
+    def place(self, name: str) -> HostPort | None:
         """Return host and port of a member, or None."""
         return None
 
@@ -331,7 +331,7 @@ class Hub:
             dial.cancel()
             del self._dials[name]
 
-    async def _dial(self, name: str, place: Place) -> None:
+    async def _dial(self, name: str, place: HostPort) -> None:
         """Try once to connect. The channel schedules the next try when it fails or is lost."""
         channel = Channel(self, name)
         try:
@@ -353,7 +353,7 @@ class Hub:
                 self.missed(name)
                 self.again(name)
 
-    async def _address(self, name: str, place: Place) -> Place:
+    async def _address(self, name: str, place: HostPort) -> HostPort:
         """Return one address of a host per try, because the first of several may not answer."""
         with contextlib.suppress(ValueError):
             ipaddress.ip_address(place[0])

@@ -18,7 +18,7 @@ from ...errors import ParameterError
 from ..group.identity import check_name, split_endpoint
 from ..wire.limits import Limits, descriptors
 from .hub import Hub
-from .proofs import Credentials, Papers
+from .proofs import Credentials, TlsContexts
 
 log = logging.getLogger("coterie")
 
@@ -159,7 +159,7 @@ class Endpoint(Generic[AnyHub]):
             raise ParameterError("give the folder with tls.key, tls.crt and ca.crt, or credentials=Credentials(...)")
         self.name, self._run = check_name(name), run
         self._listen = None if listen is None else split_endpoint(listen, "listen")
-        self._papers = Papers(credentials or Credentials.of(folder or ""), run)
+        self._contexts = TlsContexts(credentials or Credentials.of(folder or ""), run)
         self._limits, self._uvloop = (limits or Limits())._replace(message=message_bytes), uvloop
         self._kept: bytes | None = None
         self._revoked: frozenset[str] = frozenset()
@@ -183,7 +183,7 @@ class Endpoint(Generic[AnyHub]):
 
     def reload(self) -> None:
         """Read the certificates again, for new connections. Existing connections stay."""
-        self._papers.load()
+        self._contexts.load()
 
     def keep_roster(self, signed: bytes) -> None:
         """Set the roster for non-members."""

@@ -80,7 +80,7 @@ class TlsTransport(Endpoint[PeerHub]):
     @property
     def serial(self) -> str:
         """Serial number of this member's certificate."""
-        return self._papers.serial
+        return self._contexts.serial
 
     def dropped(self) -> dict[int, dict[str, int]]:
         """Numbers of dropped messages from and to members, by address, since the transport was opened."""
@@ -102,7 +102,7 @@ class TlsTransport(Endpoint[PeerHub]):
             hub = PeerHub(
                 loop,
                 name,
-                self._papers,
+                self._contexts,
                 limits,
                 roster or (lambda signed: None),
                 None if seed is None else signer(seed),

@@ -11,7 +11,7 @@ from ..group.identity import split_endpoint
 from ..wire.limits import Buckets
 from . import Contact
 from .channel import FORWARD, LIST, MESSAGE, PRESENT, Channel, forward, frame, read_forward
-from .hub import Hub, Place
+from .hub import HostPort, Hub
 from .proofs import Seals
 
 log = logging.getLogger("coterie")
@@ -42,7 +42,7 @@ class PeerHub(Hub):
         self._deliver, self._seals, self._reachable = deliver, seals, reachable
         self.contacts: dict[str, Contact] = {}
         self.links: dict[str, Contact] = {}
-        self.relays: dict[str, Place] = {}
+        self.relays: dict[str, HostPort] = {}
         self.present: dict[str, frozenset[str]] = {}  # by relay: names of the members connected with it
         self._waiting: OrderedDict[str, _Waiting] = OrderedDict()
         self._apart: dict[str, float] = {}  # by neighbour: time since when it is not connected
@@ -67,7 +67,7 @@ class PeerHub(Hub):
             if name in links:
                 self.dial(name, anew=moved or name not in old)
 
-    def use_relays(self, relays: dict[str, Place]) -> None:
+    def use_relays(self, relays: dict[str, HostPort]) -> None:
         """Replace the relays."""
         gone = set(self.relays) - set(relays)
         self.relays = relays
@@ -237,7 +237,7 @@ class PeerHub(Hub):
             return not self._reachable or self.loop.time() < self._relays_until
         return name in self.links or name in self._waiting
 
-    def place(self, name: str) -> Place | None:
+    def place(self, name: str) -> HostPort | None:
         """Return host and port of a member or a relay, or None."""
         if name in self.relays:
             return self.relays[name]

@@ -74,7 +74,7 @@ class Proof(NamedTuple):
     same_run: bool
 
 
-class Papers:
+class TlsContexts:
     """A peer's own certificate, and the checks of other certificates."""
 
     def __init__(self, credentials: Credentials, run: str):

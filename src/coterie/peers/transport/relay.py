@@ -131,7 +131,7 @@ class TlsRelay(Endpoint[RelayHub]):
         """Listen, and forward in the background."""
         self._open(
             lambda loop, limits: RelayHub(
-                loop, self.name, self._papers, limits, self._take_roster, messages_per_second=self._rate
+                loop, self.name, self._contexts, limits, self._take_roster, messages_per_second=self._rate
             ),
             lambda hub: hub.admit(self._keys, self._revoked),
         )

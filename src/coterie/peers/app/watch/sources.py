@@ -24,7 +24,7 @@ MAX_STATUS_BYTES, MAX_CHUNK_BYTES = 8 << 20, 16 << 20
 #: Number of events that are shown.
 MAX_EVENTS = 50
 
-Edge = list[Any]  # [one end, other end, weight, whether it is alive, influence]; ends are indices of agents
+ShownEdge = list[Any]  # [one end, other end, weight, whether it is alive, influence]; ends are indices of agents
 
 
 class View:
@@ -33,7 +33,7 @@ class View:
     def __init__(self, kind: str, title: str):
         self.facts: dict[str, Any] = {"kind": kind, "title": title, "state": "waiting", "message": "", "events": []}
         self.agents: list[dict[str, Any]] = []
-        self.edges: list[Edge] = []
+        self.edges: list[ShownEdge] = []
         self.senders: dict[str, list[dict[str, Any]]] = {}  # by the name of the receiver
         self.scores: list[tuple[float, dict[str, Scores]]] = []  # scores at the moments since the last look
 
@@ -260,7 +260,7 @@ def other_row(name: str, edge: Mapping[str, Any] | None, record: Mapping[str, An
     return row
 
 
-def edge_row(a: int, b: int, edge: Mapping[str, Any]) -> Edge:
+def edge_row(a: int, b: int, edge: Mapping[str, Any]) -> ShownEdge:
     """Return an edge as one of its ends sees it."""
     return [a, b, rounded(edge["weight"]), bool(edge.get("alive")), rounded(edge.get("influence"))]
 
@@ -352,7 +352,7 @@ class LabSource:
     def _add_edges(self, view: View, statuses: Iterable[Mapping[str, Any] | None]) -> None:
         """Add edges from the statuses of both ends. An edge is alive if both ends say so."""
         places = {row["name"]: k for k, row in enumerate(view.agents)}
-        edges: dict[tuple[int, int], Edge] = {}
+        edges: dict[tuple[int, int], ShownEdge] = {}
         for i, status in enumerate(statuses):
             if status is None:
                 continue
@@ -382,7 +382,7 @@ class SimulationSource:
         self._head: dict[str, Any] = {}
         self._last: list[float | None] = []
         self._count, self._at = 0, 0.0
-        self._edges: list[Edge] = []
+        self._edges: list[ShownEdge] = []
         self._degrees: list[int] = []
 
     def look(self, asked: bool = True) -> View:

@@ -25,7 +25,7 @@ INTERCEPT_VARIANCE = 4.0
 STANDARD_ROWS = 3.0
 
 
-class Alone(NamedTuple):
+class OwnModel(NamedTuple):
     """A model with its posterior."""
 
     theta: np.ndarray  # (p,)
@@ -33,7 +33,7 @@ class Alone(NamedTuple):
     noise: float  # variance of a label around its prediction; 1 for classes
 
 
-def alone(loss: Any, X: np.ndarray, y: np.ndarray, intercept: bool, standard: bool = False) -> Alone | None:
+def fit_own_rows(loss: Any, X: np.ndarray, y: np.ndarray, intercept: bool, standard: bool = False) -> OwnModel | None:
     """Return the model of a peer's own rows, or None without rows. With `intercept`, the last column is of ones.
 
     ``standard`` says that columns have a variance of about one in the population. Then this variance counts as much as
@@ -72,7 +72,7 @@ def alone(loss: Any, X: np.ndarray, y: np.ndarray, intercept: bool, standard: bo
         move = -covariance[:q, :q] @ mean
         covariance[q, :q] = covariance[:q, q] = move
         covariance[q, q] = level[1] - mean @ move
-    return Alone(theta, covariance, noise)
+    return OwnModel(theta, covariance, noise)
 
 
 def _mixed(log: np.ndarray) -> np.ndarray:
