@@ -203,7 +203,7 @@ def test_unknown_names_tell_the_known_ones():
 
 def test_what_does_not_go_together():
     charter(confidence="gossip")
-    with pytest.raises(ParameterError, match=r"gossip.*tells of somebody's data"):
+    with pytest.raises(ParameterError, match=r"gossip.*reveals a member's data"):
         charter(confidence="gossip", privacy={"epsilon": 1.0})
     with pytest.raises(ParameterError, match="no private form"):
         charter(method="djam", privacy={"epsilon": 1.0})

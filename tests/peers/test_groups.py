@@ -387,7 +387,7 @@ def test_one_folder_one_run(tmp_path, group):
     create(tmp_path / "other", **{**FIELDS, "title": "other"})
     path = invite(tmp_path / "other", tmp_path / "ann/ann.request", to=tmp_path / "second")
     before = snapshot(tmp_path / "ann")
-    with pytest.raises(DataError, match="one folder, one run"):
+    with pytest.raises(DataError, match="one run only"):
         join(tmp_path / "ann", path)
     assert snapshot(tmp_path / "ann") == before
 
@@ -624,10 +624,10 @@ def test_a_admin_restored_in_time_goes_on(tmp_path, group):
     updated = update(group, tmp_path / "ann/roster")
     assert (updated.roster.version, updated.healed, updated.lost) == (4, False, [])
     assert (group / "roster").read_bytes() == newest["roster"]
-    with pytest.raises(DataError, match="nothing is new"):
+    with pytest.raises(DataError, match="nothing to update"):
         update(group, tmp_path / "ann/roster")
     assert enroll(group, tmp_path / "eve", "eve").me.address == 2  # one is bob's for ever
-    with pytest.raises(DataError, match="nothing is new"):
+    with pytest.raises(DataError, match="nothing to update"):
         update(group, tmp_path / "ann/roster")
     (tmp_path / "bad").write_bytes(
         sign_roster(load_group(group).roster.with_relay(Relay("x", "h:1")), new_signing_key())

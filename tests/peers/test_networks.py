@@ -253,7 +253,7 @@ def test_charters_come_back_from_their_files():
         ({"settings": {"mixing": "weights"}}, "settings has 'mixing', which is not known"),
         ({"settings": {"rate": -1.0}}, "settings: SGD: rate = -1.0: expected a positive finite number"),
         ({"settings": {"optimiser": "os.system"}}, "must be one of sgd, adam"),
-        ({"loss": "hinge"}, "the loss of a network is its own"),
+        ({"loss": "hinge"}, "a network has the loss"),
         ({"radius": 1e40}, "single precision"),
     ],
 )
@@ -290,7 +290,7 @@ def test_members_bring_the_same_model_or_are_refused(tmp_path):
     assert model_of(agreed, file).size == 4
     (tmp_path / "other").mkdir()
     for charter, other, error, words in (
-        (agreed, None, DataError, r"brings its model, of the parameters weight \(3\), bias \(1\)"),
+        (agreed, None, DataError, r"brings its model, with the parameters weight \(3\), bias \(1\)"),
         (agreed, {"first": "slope"}, DataError, r"are slope \(3\), bias \(1\), and the charter has weight"),
         (agreed, {"answer": "np.tanh(X @ theta[:3] + theta[3])"}, DataError, "with other initial predictions"),
         (agreed, {"answer": "np.zeros((len(X), 5))"}, DataError, "shape"),
@@ -360,7 +360,7 @@ def test_predictions_are_those_of_the_model(tmp_path):
         settings.write(f'model = "{file}"\n')
     assert said("peer", "predict", peer, rows, "-o", tmp_path / "out.csv")["rows"] == 2
     (peer / "model.json").write_text(json.dumps(kept | {"theta": [1.0, 2.0]}))
-    with pytest.raises(DataError, match="has 2 numbers, and the charter asks for 4"):
+    with pytest.raises(DataError, match="has 2 parameters, and the charter asks for 4"):
         predict_file(peer, rows, tmp_path / "out.csv", file)
 
 

@@ -341,14 +341,14 @@ def show_group(
     """Members, edges and public numbers of a group; of a peer's folder, too. Says whether two lists go together."""
     from .._files import read_bounded
     from ..peers.group.charter import read_charter
-    from ..peers.group.roster import compared, described, lists_in, read_fork, read_roster, signers, told
+    from ..peers.group.roster import compared, described, lists_in, read_fork, read_roster, signers, version_text
 
     if not (folder / "charter.json").exists():
         raise DataError(f"{folder} holds neither a group nor a peer that has joined one")
     charter, signed = read_charter(read_bounded(folder / "charter.json")), read_bounded(folder / "roster")
     roster = read_roster(signed, charter)
     names = {member.address: member.name for member in roster.members}
-    title = f"run {charter.run}: {charter.method}, {charter.objective}; members, {told(roster)}"
+    title = f"run {charter.run}: {charter.method}, {charter.objective}; members, {version_text(roster)}"
     table = Table(*columns("name", "address", "endpoint", "neighbours"), title=title)
     for member in roster.members:
         near = ", ".join(f"{names[j]} ({w:g})" for j, w in sorted(roster.neighbours(member.address).items()))

@@ -166,7 +166,7 @@ def read_amendment(announcement: Announcement) -> Amendment:
     found = from_msgpack(announcement.body, Amendment, what)
     if found.charter.amends != announcement.about:
         raise DataError(
-            f"{what} says that it follows run {found.charter.amends}: the announcement is not good, ask the admin"
+            f"{what} says that it follows run {found.charter.amends}: the announcement is wrong, ask the admin"
         )
     read_roster(found.roster, found.charter, f"the list of members of {what}")
     return found
@@ -193,7 +193,7 @@ def accept(folder: Where, run: str | None = None) -> Accepted:
     found = proposed(board_of(peer.folder).held, charter)
     if found is None:
         raise DataError(
-            f"no other charter has come to {peer.name} than that of run {charter.run}, which it has. To bring one: "
+            f"{peer.name} has received no charter other than that of run {charter.run}, its own. To bring one: "
             f"coterie peer update {peer.folder} CLUB/announcements"
         )
     new = found.charter

@@ -84,8 +84,8 @@ def sign_announcement(announcement: Announcement, admin: SigningKey, most: int, 
     signed = ANNOUNCEMENTS.pack(announcement, admin, what)
     if len(signed) > most:
         raise ParameterError(
-            f"{what} takes {len(signed)} bytes, and messages of this run carry {most}: its charter has too small a "
-            "message_bytes"
+            f"{what} takes {len(signed)} bytes, and messages of this run carry {most}: increase "
+            "message_bytes in the charter"
         )
     return signed
 

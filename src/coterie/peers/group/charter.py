@@ -283,7 +283,7 @@ class Charter(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         _check_network(self)
         if self.confidence == "gossip" and self.privacy is not None:
             raise ParameterError(
-                "confidence='gossip' does not go with privacy: the largest number of rows tells of somebody's data; "
+                "confidence='gossip' does not go with privacy: the largest number of rows reveals a member's data; "
                 "use 'public' or 'none'"
             )
 
@@ -316,8 +316,8 @@ def _check_network(charter: Charter) -> None:
         return
     if charter.privacy is not None:
         raise ParameterError(
-            "privacy does not go with a network: there is no design yet that says which rows a private step may take. "
-            "Leave out the network, or --epsilon"
+            "privacy does not go with a network: peers cannot train networks privately yet. Leave out the network, "
+            "or --epsilon"
         )
     if charter.learned is not None:
         raise ParameterError("learned does not go with a network: its edges are those of the list of members")
@@ -325,7 +325,7 @@ def _check_network(charter: Charter) -> None:
         raise ParameterError("design is for linear models: make the charter from columns, and give center and scale")
     if charter.loss != usual_loss(charter.method, charter.labels is not None, False):
         raise ParameterError(
-            f"loss={charter.loss!r}: the loss of a network is its own, 'logistic' of classes and 'squared' of numbers"
+            f"loss={charter.loss!r}: a network has the loss 'logistic' for classes and 'squared' for numbers"
         )
     if charter.radius > MAX_SINGLE_RADIUS:
         raise ParameterError(

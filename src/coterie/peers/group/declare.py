@@ -74,7 +74,7 @@ def from_model(path: Where) -> dict[str, Any]:
         )
     columns = described["columns"]
     if columns["input_names"] is None:
-        raise DataError(f"{path}: the columns of this model have no names, and peers have tables: fit it on a frame")
+        raise DataError(f"{path}: the columns of this model have no names, which peers need: fit it on a frame")
     fields: dict[str, Any] = {}
     if hasattr(model, "classes_"):
         if len(model.classes_) != 2:

@@ -381,7 +381,7 @@ def update(group: Where, roster_file: Where) -> Updated:
                 lost = [one.name for one in mine.everybody if one not in theirs.everybody]
                 return Updated(loaded.keep(theirs.healing(mine)), True, lost)
         raise DataError(
-            f"{what} is version {theirs.version}, and this group has version {mine.version}: nothing is new"
+            f"{what} is version {theirs.version}, and this group has version {mine.version}: there is nothing to update"
         )
 
 
@@ -427,7 +427,9 @@ def _with(
     if relay and edges:
         raise ParameterError(f"edges={dict(edges)!r}: a relay has no neighbours")
     if relay and asked.endpoint is None:
-        raise DataError(f"{name!r} listens nowhere, so it cannot be a relay: make its identity with listen")
+        raise DataError(
+            f"{name!r} has no endpoint to listen at, so it cannot be a relay: make its identity with listen"
+        )
     old = roster.named(name)
     if old is not None and isinstance(old, Relay) != relay:
         other = "member" if relay else "relay"
@@ -435,15 +437,16 @@ def _with(
     keys = {one.key: one.name for one in roster.members}
     keys |= {register.relays[one.name]: one.name for one in roster.relays if one.name in register.relays}
     if keys.get(asked.key, name) != name:
-        raise DataError(f"the request of {name!r} is signed with the key of {keys[asked.key]!r}: one key, one name")
+        raise DataError(
+            f"the request of {name!r} is signed with the key of {keys[asked.key]!r}: a key can have one name only"
+        )
     known = old.key if isinstance(old, Member) else register.relays.get(name) if relay else None
     kept: dict[int, float] = {}
     if known != asked.key:
         if old is not None and not replace:
             raise DataError(
-                f"{name!r} is taken, by a peer with another key. If the peer has lost its key and is to be replaced by "
-                "the one that asks, say so (--replace, in Python replace=True); if not, somebody may want to pass for "
-                "it"
+                f"{name!r} is taken, by a peer with another key. If that peer has lost its key, and the new "
+                "one is to replace it, give --replace (in Python replace=True). If not, the request may be forged"
             )
         if isinstance(old, Member):
             kept = roster.neighbours(old.address)
@@ -592,8 +595,8 @@ def _update(
                 f"coterie peer accept {peer.folder}"
             )
         raise DataError(
-            f"{peer.folder} has joined run {charter.run}, and {what} is to run {found.charter.run}: one folder, one "
-            "run. Make another identity in another folder"
+            f"{peer.folder} has joined run {charter.run}, and {what} is to run {found.charter.run}: a folder can "
+            "hold one run only. Make another identity in another folder"
         )
     held = roster_in(peer.folder, charter)
     # Refuse a roster that is signed by an admin that has handed over.
@@ -690,7 +693,7 @@ def _own_entry(
     """Return a roster's entry for a peer. Refuse an entry whose address differs from that of `before`."""
     me = roster.named(peer.name)
     if isinstance(me, Member) and me.key != peer.public:
-        raise refusal(f"{what} has {peer.name!r} with another signing key: somebody else has that name")
+        raise refusal(f"{what} has {peer.name!r} with another signing key: another peer has that name")
     if me is not None:
         if before is not None and getattr(before, "address", None) != getattr(me, "address", None):
             raise DataError(f"{what} gives {peer.name} another address: it has to be invited again, in a new folder")

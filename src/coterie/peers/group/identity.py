@@ -159,7 +159,7 @@ def _issued(
     *more: x509.ExtensionType,
     ca: bool = False,
 ) -> x509.Certificate:
-    """A certificate of a key, of an authority or a member, signed with a key of an authority."""
+    """Return a certificate for a key of an authority or a member, signed with an authority's key."""
     builder = (
         x509.CertificateBuilder(issuer, subject, key, x509.random_serial_number())
         .not_valid_before(begins)

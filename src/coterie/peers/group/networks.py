@@ -50,7 +50,7 @@ def model_of(charter: Charter, file: Where | None = None) -> Any:
         return two_layer(charter)
     if file is None:
         raise DataError(
-            f"each member of this group brings its model, of the parameters {_named(network.parts)}: give the file "
+            f"each member of this group brings its model, with the parameters {_named(network.parts)}: give the file "
             "that makes it, --model FILE.py, or model = ... in peer.toml"
         )
     model = load_model(file)

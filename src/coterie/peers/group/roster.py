@@ -436,7 +436,8 @@ def described(fork: Fork, charter: Charter) -> str:
     differ = f" They differ in {', '.join(gone[:10])}{', ...' if len(gone) > 10 else ''}." if gone else ""
     return (
         f"the list of members has forked: {version_text(held)}, signed by {by[:4].hex()}, is kept; "
-        f"{version_text(other)}, signed by {other_by[:4].hex()}, does not go with it.{parted}{differ} To heal it, {HOW_TO_HEAL}"
+        f"{version_text(other)}, signed by {other_by[:4].hex()}, does not continue it.{parted}{differ} To heal it, "
+        f"{HOW_TO_HEAL}"
     )
 
 

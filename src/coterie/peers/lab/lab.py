@@ -80,7 +80,7 @@ class Lab:
         finally:
             self._held.close()
 
-    # -- before they start --------------------------------------------------------------------------------------------
+    # -- preparation --------------------------------------------------------------------------------------------------
 
     def _prepare(self) -> None:
         """Make keys, certificates, the roster, and every peer's work, so that its process has little to do."""
@@ -123,7 +123,7 @@ class Lab:
         """Whether there is an optimum to reach; private peers do not reach it."""
         return self.charter.privacy is None
 
-    # -- what is done to them -----------------------------------------------------------------------------------------
+    # -- actions on peers ---------------------------------------------------------------------------------------------
 
     def start(self, i: int) -> None:
         """Start a peer, unless it is running. This takes about a second."""
@@ -231,7 +231,7 @@ class Lab:
     def _note(self, what: str) -> None:
         self.log.append((round(time.monotonic() - self._began, 1), what))
 
-    # -- what can be seen ---------------------------------------------------------------------------------------------
+    # -- state and report ---------------------------------------------------------------------------------------------
 
     def _code(self, i: int) -> int | None:
         process = self.processes[i]

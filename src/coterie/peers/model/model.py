@@ -121,7 +121,7 @@ def predict_table(
         X = dictionary_of(charter).fitted(X).transform(X)
     size = network.size if charter.network else X.shape[1]
     if size != model.theta.size:
-        raise DataError(f"the model in {folder} has {model.theta.size} numbers, and the charter asks for {size}")
+        raise DataError(f"the model in {folder} has {model.theta.size} parameters, and the charter asks for {size}")
     return predicted(charter, model, X, network), model.served
 
 

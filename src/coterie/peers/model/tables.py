@@ -276,8 +276,8 @@ def _graph_work(charter: Charter, X: np.ndarray, y: np.ndarray, seen: np.ndarray
     rows, local = problem.rows, problem.local()[0]
     if not np.linalg.norm(local) <= charter.radius:
         raise DataError(
-            f"the model of these rows alone has the norm {np.linalg.norm(local):.4g}, and in this run none may be "
-            f"longer than {charter.radius:g}: scale features or target, or agree on a larger --radius"
+            f"the model of these rows alone has the norm {np.linalg.norm(local):.4g}, and in this run it may be "
+            f"at most {charter.radius:g}: scale features or target, or agree on a larger --radius"
         )
     features = rows.values
     if not isinstance(rows, DenseRows):
@@ -327,7 +327,7 @@ def work_of_table(charter: Charter, table: Where | None, holdout: float | None =
     rows = no_rows(charter) if table is None else read_rows(charter, table)
     if not len(rows.X) and charter.objective != "pooling":
         raise DataError(
-            f"{table or 'there'}: no rows; with objective={charter.objective!r} a peer needs some of its own"
+            f"{table or 'no table'}: no rows; with objective={charter.objective!r} a peer needs some of its own"
         )
     return work_of(charter, rows.X, rows.y, holdout, model)._replace(fill=rows.fill, notes=rows.notes)
 

@@ -147,7 +147,7 @@ def _neighbours(status: Mapping[str, Any]) -> list[Finding]:
     minutes = float(status.get("silent_minutes") or 10.0)
     silent = min(up if edge.get("heard") is None else float(edge["heard"]) for edge in edges)
     if silent > 60.0 * minutes:
-        return [Finding("critical", "neighbours", f"nobody was heard for {silent / 60.0:.0f} minutes")]
+        return [Finding("critical", "neighbours", f"no neighbour was heard for {silent / 60.0:.0f} minutes")]
     return []
 
 
@@ -177,7 +177,9 @@ def _errors(status: Mapping[str, Any], now: float) -> list[Finding]:
 def _learning(status: Mapping[str, Any]) -> list[Finding]:
     found = []
     if status.get("releases_left") == 0:
-        found.append(Finding("info", "privacy", "its privacy budget is spent: it listens, and has nothing new to say"))
+        found.append(
+            Finding("info", "privacy", "its privacy budget is spent: it still receives messages, but sends nothing new")
+        )
     if status.get("proposal"):
         text = f"the admin proposes another charter: {status['proposal'].get('accept', 'coterie peer accept FOLDER')}"
         found.append(Finding("info", "charter", text))
@@ -237,7 +239,7 @@ def checked(folder: Where) -> tuple[list[Finding], Seen]:
             expires = read_certificate((Path(folder) / "tls.crt").read_bytes()).not_valid_after_utc
             found += _certificate(expires.isoformat(), now)
     elif seen.status is None:
-        found.append(Finding("critical", "status", "it is running, and has not told how it is yet"))
+        found.append(Finding("critical", "status", "it is running, but has not written a status yet"))
     else:
         status = seen.status | {"disk": disk_of(folder), "state_age": state_age(folder)}
         status.setdefault("silent_minutes", read_settings(folder).silent_minutes)

@@ -215,7 +215,7 @@ class HealthBoard:
             for age, record in sorted(found, key=lambda row: row[1].address)
         ]
 
-    # -- parts --------------------------------------------------------------------------------------------------------
+    # -- helpers ------------------------------------------------------------------------------------------------------
 
     def _own(self) -> HealthRecord | None:
         """Return this peer's record, or None if it does not consent or has no status yet."""

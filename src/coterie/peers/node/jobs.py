@@ -130,7 +130,7 @@ def finished(job: bytes) -> np.ndarray:
     """Compute the final model in another process, and wait for it."""
     code, model, said = _apart("node.jobs", plain=False, given=job, seconds=FINAL_TIMEOUT)
     if code or not model:
-        raise StateError(f"the final model could not be worked out: {said[-500:]}")
+        raise StateError(f"the final model could not be computed: {said[-500:]}")
     return np.frombuffer(model, "<f8").copy()
 
 

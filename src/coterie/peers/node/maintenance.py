@@ -156,7 +156,7 @@ class PeerMaintenance:
         try:
             install_certificate(self.folder, announcement, self._now)
         except DataError as error:
-            self.node.errors.report("certificate", f"a new certificate was not taken: {error}")
+            self.node.errors.report("certificate", f"a new certificate was not installed: {error}")
 
     def _look_at_certificate(self) -> None:
         """Use a certificate that is new in the folder. Connections stay open."""

@@ -148,7 +148,7 @@ class Node:
         self._largest = max(self._largest, record.largest)
         self.group.gone = set(record.gone)
 
-    # -- what it knows ------------------------------------------------------------------------------------------------
+    # -- knowledge ----------------------------------------------------------------------------------------------------
 
     @property
     def learns(self) -> bool:
@@ -186,7 +186,7 @@ class Node:
         room = 4 * self.method.edges.spare
         return arrays_of_one(self.work, self.address, edges, n_agents, self.largest, room, self.method.training.batch)
 
-    # -- what happens to it -------------------------------------------------------------------------------------------
+    # -- events -------------------------------------------------------------------------------------------------------
 
     def open(self, now: float) -> list[Send]:
         """Start. The state is on disk before anything is sent; a StateError is raised if it cannot be saved."""
@@ -321,7 +321,7 @@ class Node:
         ever in the file loses more privacy than the whole budget allows.
         """
         if work.p != self.work.p:
-            raise DataError(f"the new rows have {work.p} columns, and the model has {self.work.p} numbers")
+            raise DataError(f"the new rows have {work.p} columns, and the model has {self.work.p} parameters")
         self.work = work._replace(model=self.work.model)
         self._largest = max(self._largest, min(work.size, self.charter.max_rows))
         self.peer.renew(self._arrays())
@@ -366,14 +366,14 @@ class Node:
         if norm > self.charter.radius:
             self.errors.report(
                 "radius",
-                f"the model's norm is {norm:.4g}, and no neighbour takes in one above {self.charter.radius:g}: "
-                "scale the data, or agree on a larger radius",
+                f"the model's norm is {norm:.4g}, and neighbours refuse models with a norm above "
+                f"{self.charter.radius:g}: scale the data, or agree on a larger radius",
             )
         return self._packets(now, messages) if self._save() else []
 
     @property
     def ready(self) -> bool:
-        """Whether to wake. A private peer does not spend its budget on neighbours that are not there yet."""
+        """Whether to wake. A private peer waits until half of its neighbours are live, to save its budget."""
         if self.ledger is None or self.ledger.exhausted:
             return True
         here = len(self.fresh.proven) if self.learns else len(self._near())
@@ -441,7 +441,7 @@ class Node:
         self.mail.received["notices"] += 1
         return out
 
-    # -- who speaks now -----------------------------------------------------------------------------------------------
+    # -- proof of live senders ----------------------------------------------------------------------------------------
 
     def _take_hello(self, now: float, packet: Packet) -> list[Send]:
         """Take in a HELLO or a WELCOME, and send its sender what it lacks."""
@@ -458,7 +458,7 @@ class Node:
             out += self._take_proof(now, packet)
         elif not current:
             self.fresh.ask(now, j)
-            raise Refused("unproven", f"the answer of {j} is not to a question of now")
+            raise Refused("unproven", f"the answer of {j} is not to an open question")
         apart = hello.roster == group.roster.version and hello.digest not in (b"", group.digest)
         if hello.roster < group.roster.version or apart:
             out += self._bring(now, j)
@@ -552,7 +552,7 @@ class Node:
     def _packet(self, to: int, kind: int, content: bytes) -> Send:
         return self.mail.packet(to, kind, content, self._largest if self.charter.confidence == "gossip" else 0)
 
-    # -- what it keeps ------------------------------------------------------------------------------------------------
+    # -- storage ------------------------------------------------------------------------------------------------------
 
     def _learn_largest(self, largest: int) -> None:
         """Update the largest number of rows heard of, to which confidences are relative."""

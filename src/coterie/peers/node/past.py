@@ -64,9 +64,9 @@ def _begin_from(node: Node, old: Charter, kept: dict[str, Any]) -> tuple[Any, An
     changed = set(differences(old, new))
     theta = _converted(unpack(kept, path)[0], old, new, changed)
     if theta.shape != node.theta.shape:
-        raise DataError(f"it has {theta.size} numbers, and those of this run have {node.theta.size}")
+        raise DataError(f"it has {theta.size} parameters, and models of this run have {node.theta.size}")
     if not np.linalg.norm(theta) <= new.radius:
-        raise DataError(f"it is longer than {new.radius:g}, the radius of this run")
+        raise DataError(f"its norm is greater than {new.radius:g}, the radius of this run")
     own, edge = method.start(arrays, theta[None, :])
     if not method.promises.minimises and not changed & (COLUMNS | {"method", "settings", "loss", "privacy"}):
         own = filled(own, kept, "own")  # pooling

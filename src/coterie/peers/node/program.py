@@ -269,7 +269,7 @@ class Program:
             self._write_status(running=False)  # the scores in the status are those of this model
         self.log("stopped", wakes=self.node.wakes)
 
-    # -- now and then -------------------------------------------------------------------------------------------------
+    # -- periodic tasks -----------------------------------------------------------------------------------------------
 
     def _housekeeping(self, now: float) -> None:
         if now < min(self._due.values()):

@@ -36,7 +36,7 @@ RestartPreventExitStatus=2 3 5
 TimeoutStartSec=600
 TimeoutStopSec=60
 {watchdog}
-# What it may use.
+# Resources that the service may use.
 MemoryMax=2G
 TasksMax=64
 LimitNOFILE=4096
@@ -44,7 +44,7 @@ LimitCORE=0
 CPUWeight=50
 IOWeight=50
 
-# What it may see and do.
+# Files and system calls that the service may use.
 ReadWritePaths={writes}
 {reads}ProtectSystem=strict
 ProtectHome={home}
@@ -117,4 +117,4 @@ def owner_of(folder: Where) -> str:
     try:
         return Path(folder).owner()
     except (KeyError, OSError, NotImplementedError):
-        raise ParameterError(f"it is not known who owns {folder}: say who runs the peer with --user") from None
+        raise ParameterError(f"the owner of {folder} is unknown: name the user who runs the peer with --user") from None

@@ -199,7 +199,7 @@ class Channel(asyncio.BufferedProtocol):
             self.hub.loop.call_later(CLOSE_TIMEOUT, transport.abort)
         self.hub.ended(self, before, reason)
 
-    # -- bytes in
+    # -- receiving
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return the buffer for received bytes."""
@@ -293,7 +293,7 @@ class Channel(asyncio.BufferedProtocol):
             self.last_in = self.hub.loop.time()
             self._transport.resume_reading()
 
-    # -- bytes out
+    # -- sending
 
     def push(self, data: bytes) -> bool:
         """Queue a frame. Return False if an older one was dropped for it."""

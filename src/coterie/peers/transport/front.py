@@ -111,7 +111,7 @@ class Front:
         """Number of strangers."""
         return len(self._silent) + len(self._begun) + sum(map(len, self._preauthenticated.values()))
 
-    # -- coming
+    # -- accepting
 
     def _start_accepting(self) -> None:
         for sock in self._listening:
@@ -222,7 +222,7 @@ class Front:
         stranger.held = b""
         self._begin(stranger, data)
 
-    # -- going
+    # -- closing
 
     def late(self, now: float) -> None:
         """Close connections whose time is over."""

@@ -75,7 +75,7 @@ class Hub:
         self._since = loop.time()
         self._tick: asyncio.TimerHandle | None = None
 
-    # -- life
+    # -- start and stop
 
     def open(self, listen: HostPort | None) -> None:
         """Start."""
@@ -101,7 +101,7 @@ class Hub:
         for transport in list(self.leaving):
             transport.abort()
 
-    # -- who may come
+    # -- admission
 
     def admit(self, keys: Mapping[str, bytes | None], revoked: frozenset[str]) -> None:
         """Set the names that may connect, with their keys, and revoke certificates."""
@@ -132,7 +132,7 @@ class Hub:
         """Maximal number of frames per second from a member; None: no bound."""
         return self.limits.messages
 
-    # -- coming in
+    # -- accepting
 
     def _begin(self, stranger: Stranger, first: bytes) -> None:
         """Begin a handshake with a stranger."""
@@ -379,7 +379,7 @@ class Hub:
         later = 0.0 if self.me < name else GREATER_NAME_DELAY  # the other side dials earlier
         self._dials[name] = self.loop.call_later(wait + later, redial)
 
-    # -- now and then
+    # -- periodic checks
 
     def tick(self) -> None:
         """Check all connections: pings, silence, deadlines and expired certificates."""

@@ -75,7 +75,7 @@ class TlsTransport(Endpoint[PeerHub]):
         self._relays = checked_relays(relays)
         self.admit(contacts)
 
-    # -- what it tells
+    # -- state
 
     @property
     def serial(self) -> str:
@@ -92,7 +92,7 @@ class TlsTransport(Endpoint[PeerHub]):
         hub, known = self._hub, self._addresses
         return set() if hub is None else {known[name] for name in hub.alive() if name in known}
 
-    # -- life
+    # -- start and stop
 
     def open(self, deliver: Deliver, roster: DeliverRoster | None = None) -> None:
         """Listen, and connect to the linked neighbours."""
@@ -119,7 +119,7 @@ class TlsTransport(Endpoint[PeerHub]):
 
         self._open(make, begin)
 
-    # -- who there is
+    # -- members
 
     def admit(self, contacts: Iterable[Contact], revoked: Iterable[str] = ()) -> None:
         """Replace the admitted members, and revoke certificates."""

@@ -50,7 +50,7 @@ class PeerHub(Hub):
         self._alone_until: dict[str, float] = {}  # by member that is no neighbour: time until which no new try is made
         self._given = Buckets(ROSTERS_PER_SECOND, ROSTERS_AT_ONCE, self.limits.sources)
 
-    # -- who there is
+    # -- members
 
     def know(self, contacts: dict[str, Contact], links: dict[str, Contact], revoked: frozenset[str]) -> None:
         """Set the admitted members, and those of them to stay connected with."""
@@ -90,7 +90,7 @@ class PeerHub(Hub):
             here |= names & self.contacts.keys()
         return here
 
-    # -- out
+    # -- sending
 
     def send_message(self, names: Iterable[str], message: bytes) -> None:
         """Send a message to some members."""
@@ -174,7 +174,7 @@ class PeerHub(Hub):
             if any(name in names for names in self.present.values()):
                 self.send(name, LIST, signed)
 
-    # -- in
+    # -- receiving
 
     def take_up(self, channel: Channel, kind: int, body: bytes) -> None:
         """Take a frame on a link."""

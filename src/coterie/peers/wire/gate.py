@@ -106,7 +106,7 @@ class Gate:
         if packet.session == last[0]:
             self.last[key] = packet.number  # an authentic packet is accepted once only, whatever its content
         if packet.largest > self.max_rows:
-            raise Refused("rows", f"{owner} tells of {packet.largest} rows; at most {self.max_rows}")
+            raise Refused("rows", f"{owner} claims {packet.largest} rows; at most {self.max_rows}")
         return packet
 
     def session_of(self, address: int) -> int | None:

@@ -108,7 +108,7 @@ class Limits(NamedTuple):
     preauths: float = 1000.0  # signatures of pre-authentications that are verified per second
     sources: int = 1024  # addresses whose failures are remembered
     backlog: int = 512
-    # -- names that are proven and not admitted
+    # -- non-members, and connections in total
     non_members: int = 8  # connections at a time, and seconds of each
     visit: float = 5.0
     channels: int = 4096  # connections with members
