@@ -459,7 +459,7 @@ def test_a_model_beyond_the_new_radius_is_not_used(club):
     state.save(write_record(msgspec.structs.replace(record, arrays=far)))
     club.amend("ann", radius=4.0)
     node = club.node("ann")
-    assert "is longer than 4" in club.words
+    assert "norm is greater than 4" in club.words
     assert np.linalg.norm(node.theta) <= 4.0  # its own
 
 

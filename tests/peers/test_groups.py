@@ -232,7 +232,7 @@ def test_relays(tmp_path, group):
         invite(group, asked(tmp_path / "hub2", "hub", "192.0.2.2:7447"), relay=True)
     invite(group, tmp_path / "hub2/hub.request", relay=True, replace=True)
     assert load_group(group).roster.relays == [Relay("hub", "192.0.2.2:7447")]
-    with pytest.raises(DataError, match="listens nowhere"):
+    with pytest.raises(DataError, match="no endpoint to listen at"):
         invite(group, asked(tmp_path / "shy", "shy", None), relay=True)
     with pytest.raises(ParameterError, match="a relay has no neighbours"):
         invite(group, hub, {"ann": 1.0}, relay=True)

@@ -527,7 +527,7 @@ def test_what_does_not_go_with_pooling():
             charter(**fields)
     with pytest.raises(ParameterError, match="learned does not go with pooling"):
         charter(method="gossip-pooling", learned={})
-    with pytest.raises(DataError, match="longer than 1000"):  # over a graph it is refused, as ever
+    with pytest.raises(DataError, match="at most 1000"):  # over a graph it is refused, as ever
         work_of(charter(labels=None, objective="personalized"), np.ones((3, 3)), np.full(3, 1e5))
     work_of(charter(labels=None), np.ones((3, 3)), np.full(3, 1e5))
 

@@ -1,12 +1,12 @@
 """Creating a group, and inviting, joining, removing and revoking its members.
 
 ======================  ==============================================================================================
-:func:`create`          the admin: a key that signs rosters, an authority, the charter, and a roster of nobody
-:func:`request`         a peer: who it is, and where; signed with both of its keys. Nothing in it is secret
-:func:`invite`          the admin: a certificate, and a new roster with the peer in it. Nothing in it is secret
-:func:`join`            the peer: checks all of that, and keeps it
-:func:`enroll`          request, invitation and joining at once, where peer and admin are on one machine
-:func:`remove`,         the admin: a new roster. It is the file ``roster`` of the group, which any member can take
+:func:`create`          the admin: makes a signing key, an authority, the charter, and a roster without members
+:func:`request`         a peer: writes its name and endpoint, signed with both of its keys. Nothing in it is secret
+:func:`invite`          the admin: signs a certificate, and a roster with the peer. Nothing in them is secret
+:func:`join`            the peer: checks the invitation, and keeps its certificate, charter and roster
+:func:`enroll`          request, invite and join in one step, where peer and admin are on one machine
+:func:`remove`,         the admin: signs a new roster, the file ``roster`` of the group, which any member can take
 :func:`edge`             (:func:`refresh`) and pass on
 ======================  ==============================================================================================
 

@@ -19,7 +19,7 @@ log = logging.getLogger("coterie")
 #: Seconds after which an unreachable neighbour is sought through relays, and the minimal seconds for which relays are
 #: kept.
 RELAY_AFTER, RELAY_KEEP = 1.0, 30.0
-#: A relay may send as many times the frames of one member.
+#: Ratio of the frames per second that a relay may send to those that a member may send.
 RELAY_RATE_FACTOR = 32.0
 #: Maximal number of frames that wait for connections, in total.
 MAX_WAITING_FRAMES = 1024
