@@ -132,7 +132,7 @@ def test_changes_as_they_are_typed():
 
 
 def test_members_hear_of_it_accept_it_and_go_on_from_their_models(club):
-    """From the command of the admin to the letters of the new run."""
+    """From the command of the admin to the messages of the new run."""
     club.start().run(20.0)
     new = said("group", "amend", club.group, "--set", "coupling=4", "--set", "rate=2")["run"]
     said("peer", "update", club.root / "ann", club.group / "announcements")
@@ -232,7 +232,7 @@ def test_nobody_but_the_admin_amends(club):
         )
 
 
-def test_a_charter_that_cannot_be_read_is_a_trouble_and_no_more(club):
+def test_a_charter_that_cannot_be_read_is_an_error_and_no_more(club):
     loaded = load_group(club.group)
     post(loaded, CHARTER, club.charter.run, b"nonsense", "it")
     club.start("ann")

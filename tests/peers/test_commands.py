@@ -38,7 +38,7 @@ def test_defaults_are_those_of_python(tmp_path):
 
 
 def test_private_boosting_can_be_agreed_on_and_run(tmp_path):
-    """From the command to the letters: the default loss is one that can be private, over a public range."""
+    """From the command to the messages: the default loss is one that can be private, over a public range."""
     agreed = created(tmp_path / "group", *CLASSES, "--method", "boosting", "--epsilon", "1", "--set", "stumps=12")
     assert (agreed.objective, agreed.loss) == ("boosting", "logistic")
     names = ("method", "objective", "loss", "labels", "privacy", "settings", "confidence")

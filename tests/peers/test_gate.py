@@ -188,7 +188,7 @@ def test_a_flood_is_held_up_and_others_are_not():
         assert reason_of(gate, message, BOB, now=k / rate) is None
     assert reason_of(gate, signed(sequence=number + 1), now=60.0) is None  # and when it is over, it is over
     for _ in range(1000):
-        reason_of(gate, b"not even a letter", now=60.0)
+        reason_of(gate, b"not even a message", now=60.0)
     assert reason_of(gate, signed(sequence=number + 2), now=60.0) == "rate"
 
 

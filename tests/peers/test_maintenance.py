@@ -232,7 +232,7 @@ def test_who_was_away_finds_its_certificate_when_it_comes_back(club):
     club.run_until(lambda: club.expires("cat") > before)
 
 
-def test_trouble_from_thirty_days_before_and_an_end_when_it_expires(club):
+def test_an_error_from_thirty_days_before_and_an_end_when_it_expires(club):
     club.start().run(3.0)
     program = club.programs["ann"]
     assert not program.node.errors["expiry"]
@@ -267,7 +267,7 @@ def test_a_renewed_invitation_is_taken_over_by_a_running_peer(club):
     assert club.programs["ann"].transport.reloads == 1
 
 
-def test_a_certificate_that_is_not_mine_is_a_trouble_and_no_more(club):
+def test_a_certificate_that_is_not_mine_is_an_error_and_no_more(club):
     club.start().run(2.0)
     bob = certificate_der(read_certificate((club.root / "bob/tls.crt").read_bytes()))
     loaded, before = groups.load_group(club.group), (club.root / "ann/tls.crt").read_bytes()

@@ -96,7 +96,7 @@ def parsed(text):
 def program(tmp_path):
     group = SmallGroup("private").start().run(10.0)
     node = group.nodes[0]
-    node.receive(group.now, 1, b"not a letter")
+    node.receive(group.now, 1, b"not a message")
     node.receive(group.now, 77, b"nor this")
     transport = Memory(Exchange(by_hand=True), "m0", 0)
     options = {"settings": Settings(metrics=0), "clock": lambda: group.now}

@@ -48,7 +48,7 @@ def written(path, text):
 
 
 def group_of(agreed, frames, holdout=0.0):
-    """Peers with tables of their own, each tied to those one, two and five places on."""
+    """Peers with tables of their own, each with edges to the peers one, two and five places on."""
     n = len(frames)
     pairs = {tuple(sorted((i, (i + step) % n))) for i in range(n) for step in (1, 2, 5)}
     work = [work_of_table(agreed, frame, holdout) for frame in frames]
@@ -721,7 +721,7 @@ def test_a_running_peer_goes_on_with_the_old_rows_until_there_are_good_ones(tmp_
 # -- edges, and scales over a graph ------------------------------------------------------------------------------------
 
 
-def test_newcomers_of_a_pooling_group_are_tied_without_a_word(tmp_path):
+def test_newcomers_of_a_pooling_group_have_edges_without_a_word(tmp_path):
     """Create and two inits are all that two peers on one machine need."""
     from coterie.peers.group.groups import enroll, load_group
 

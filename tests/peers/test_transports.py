@@ -379,8 +379,8 @@ def test_a_non_member_can_bring_a_list_and_do_nothing_else(people, bare, authori
     assert p.ann.transport.alive() <= {1}
     p.ann.transport.admit([p.bob.contact, contact_of("eve")])
     assert eventually(lambda: ADMITTED in eve.kinds())  # the same connection is a link now
-    eve.send(MESSAGE, b"and now a letter")
-    assert eventually(lambda: (7, b"and now a letter") in p.ann.came)
+    eve.send(MESSAGE, b"and now a message")
+    assert eventually(lambda: (7, b"and now a message") in p.ann.came)
     p.ann.transport.keep_roster(b"newer")
     p.ann.transport.admit([p.bob.contact])
     assert eventually(eve.ended.is_set)
