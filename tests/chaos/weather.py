@@ -11,7 +11,7 @@ import numpy as np
 from coterie.core.messages import lengths_of, longest
 from coterie.errors import DataError
 from coterie.peers.node.mailbox import Send
-from coterie.peers.wire.packet import SIGNATURE, read_packet
+from coterie.peers.wire.packet import SIGNATURE_BYTES, read_packet
 
 from .tasks import FEATURES, TASKS
 
@@ -118,7 +118,7 @@ class Adversary:
 
     def _replay(self, i: int, j: int, data: bytes) -> None:
         """Replay an old message, which may be a late one, if its receiver has never seen it."""
-        if len(data) > SIGNATURE:
+        if len(data) > SIGNATURE_BYTES:
             try:
                 packet = read_packet(data)[0]
             except DataError:

@@ -18,7 +18,7 @@ from coterie.core.messages import Bounds, Contents, SingleVector, Vector, in_sin
 from coterie.engines.arrays import arrays_of, part_of
 from coterie.engines.wire import decode
 from coterie.errors import DataError, ParameterError, StateError
-from coterie.peers.group.charter import MAX_MESSAGE, charter_in, charter_json, read_charter
+from coterie.peers.group.charter import MAX_MESSAGE_BYTES, charter_in, charter_json, read_charter
 from coterie.peers.group.networks import load_model, model_of, roles
 from coterie.peers.model.model import predict_file
 from coterie.peers.model.scores import scores
@@ -268,7 +268,7 @@ def test_messages_that_could_not_pass_are_refused_before_anybody_agrees():
     agreed = charter_of(**WORDS | wide)
     assert 4 * 80_000 < agreed.message_bytes == 400_000
     agreed = charter_of(**WORDS | {"network": {"hidden": 30_000}})
-    assert 400_000 < 4 * model_of(agreed).size < agreed.message_bytes <= MAX_MESSAGE
+    assert 400_000 < 4 * model_of(agreed).size < agreed.message_bytes <= MAX_MESSAGE_BYTES
     check_charter(agreed)
     with pytest.raises(ParameterError, match=r"message_bytes=300000: a message of this network takes up to 320\d\d\d"):
         check_charter(charter_of(**WORDS | wide, message_bytes=300_000))

@@ -31,7 +31,7 @@ from msgspec import Meta
 from ..._files import private_folder, read_bounded, write_atomic
 from ...errors import DataError, FileError, ParameterError, SignatureError
 from ..wire.limits import Buckets, once
-from ..wire.packet import OVERHEAD, Refused, parsed
+from ..wire.packet import OVERHEAD_BYTES, Refused, parsed
 from .charter import Charter
 from .identity import NAME, parsing
 from .records import Count, from_msgpack
@@ -42,9 +42,9 @@ PACKAGE_PREFIX = b"coterie package 1\n"
 #: Kinds of announcements that peers act upon.
 CERTIFICATE, CHARTER = "certificate", "charter"
 #: Maximal number of topics that a peer keeps; and bytes of msgpack around the list of announcements, and around each.
-MAX_TOPICS, FRAME = 4096, 5
+MAX_TOPICS, FRAME_BYTES = 4096, 5
 #: Bytes of the digest of all announcements.
-DIGEST = 8
+DIGEST_BYTES = 8
 #: Seconds between two greetings that are answered with announcements; announcements of one member that are read per
 #: second; and how many at once.
 BRING_EVERY, ANNOUNCEMENTS_PER_SECOND, ANNOUNCEMENTS_AT_ONCE = 10.0, 8.0, 1024.0
@@ -74,7 +74,7 @@ ANNOUNCEMENTS = Signed(Announcement, b"coterie announcement 2\n")
 
 def room(charter: Charter) -> int:
     """Maximal bytes of a signed announcement that a packet of a run can carry."""
-    return charter.message_bytes - OVERHEAD - 2 * FRAME
+    return charter.message_bytes - OVERHEAD_BYTES - 2 * FRAME_BYTES
 
 
 def sign_announcement(announcement: Announcement, admin: SigningKey, most: int, what: str) -> bytes:
@@ -126,7 +126,7 @@ class Board:
     @property
     def digest(self) -> bytes:
         """Digest of all announcements held, independent of their order; empty if there are none."""
-        return self._digest.to_bytes(DIGEST) if self.held else b""
+        return self._digest.to_bytes(DIGEST_BYTES) if self.held else b""
 
     def take(self, signed: bytes) -> Announcement:
         """Keep a new announcement. Raise :class:`Refused` if it is not signed, or not newer than the one held."""
@@ -197,7 +197,7 @@ class Board:
         """Yield the contents of packets, each with as many announcements as it can carry."""
         bundle: list[bytes] = []
         for one in signed:
-            if bundle and sum(map(len, bundle)) + len(one) + FRAME * (len(bundle) + 1) > self.most + FRAME:
+            if bundle and sum(map(len, bundle)) + len(one) + FRAME_BYTES * (len(bundle) + 1) > self.most + FRAME_BYTES:
                 yield msgspec.msgpack.encode(bundle)
                 bundle = []
             bundle.append(one)
@@ -210,7 +210,7 @@ _bundle = msgspec.msgpack.Decoder(list[bytes]).decode
 
 def _number(signed: bytes) -> int:
     """Hash of an announcement as a number. The digest of a board is the XOR of these numbers."""
-    return int.from_bytes(hashlib.sha256(signed).digest()[:DIGEST])
+    return int.from_bytes(hashlib.sha256(signed).digest()[:DIGEST_BYTES])
 
 
 def certificate_in(announcement: Announcement) -> x509.Certificate:

@@ -28,16 +28,16 @@ Index = Annotated[int, Meta(ge=0, le=100_000)]
 #: Methods of the objective "differentiable", in which losing a message does no more harm than delaying it.
 TRAINING = ("tied-sgd", "local-sgd", "dpsgd")
 #: Maximal number of parameters of a model, and maximal bytes of a message.
-MAX_PARAMETERS, MAX_MESSAGE = 200_000, 1_000_000
+MAX_PARAMETERS, MAX_MESSAGE_BYTES = 200_000, 1_000_000
 #: Maximal radius of a model that is sent in single precision.
 MAX_SINGLE_RADIUS = 1e30
 #: Methods of the objective "pooling". The first available one is the default.
 POOLING = ("resilient-pooling", "gossip-pooling")
 #: Default share of the neighbours' values that is left out at each end: one of four.
 DEFAULT_TRIM = 0.25
-#: Default bounds on the norm of a model and on the number of rows: over a graph RADIUS and MAX_ROWS. In pooling
-#: ANY_RADIUS and ANY_ROWS, because units of pooled columns are arbitrary, and messages have bounds of their own.
-RADIUS, ANY_RADIUS, MAX_ROWS, ANY_ROWS = 1e3, 1e50, 1000, 1_000_000
+#: Default bounds on the norm of a model and on the number of rows: over a graph, and in pooling, where units of
+#: columns are arbitrary and messages have bounds of their own.
+GRAPH_RADIUS, POOLING_RADIUS, GRAPH_MAX_ROWS, POOLING_MAX_ROWS = 1e3, 1e50, 1000, 1_000_000
 #: Fields that :func:`make_charter` sets to values that fit the other fields, if they are not given.
 FITTED = ("method", "objective", "loss", "trim", "radius", "max_rows", "ridge", "messages_per_second")
 
@@ -236,15 +236,17 @@ class Charter(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     coupling: Positive = 1.0
     ridge: Annotated[float, Meta(ge=0, lt=1.7e308)] | Literal["1/m"] = "1/m"
     confidence: Literal["public", "gossip", "none"] = "public"
-    max_rows: Count = MAX_ROWS
+    max_rows: Count = GRAPH_MAX_ROWS
     method: Text = "cd"
     settings: Settings = {}
     trim: Annotated[float, Meta(ge=0, lt=0.5)] = 0.0
     learned: Settings | None = None
     privacy: Settings | None = None
-    radius: Positive = RADIUS
+    radius: Positive = GRAPH_RADIUS
     rate: Positive = 1.0
-    message_bytes: Annotated[int, Meta(ge=1_000, le=MAX_MESSAGE)] = 400_000  # a list of 1,000 members takes 200 kB
+    message_bytes: Annotated[int, Meta(ge=1_000, le=MAX_MESSAGE_BYTES)] = (
+        400_000  # a list of 1,000 members takes 200 kB
+    )
     messages_per_second: Positive = 50.0
     admin: PublicKey
     amends: Annotated[str, Meta(pattern=r"^[0-9a-f]{32}\Z")] | None = None
@@ -406,7 +408,7 @@ def make_charter(**fields: Any) -> Charter:
     method = fields.setdefault("method", usual_method(graph, private))
     fields.setdefault("objective", usual_objective(method, private))
     if fields["objective"] == "pooling":
-        fields = {"radius": ANY_RADIUS, "max_rows": ANY_ROWS} | fields
+        fields = {"radius": POOLING_RADIUS, "max_rows": POOLING_MAX_ROWS} | fields
     fields.setdefault("loss", usual_loss(method, fields.get("labels") is not None, private))
     charter = made(Charter, fields)
     if "messages_per_second" not in fields:

@@ -32,9 +32,9 @@ from msgspec import Meta
 
 from ..._files import Where, drafted, locked, private_folder, read_bounded, rename, write_atomic, write_new
 from ...errors import DataError, IdentityError, ParameterError, RemovedError
-from ..wire.packet import OVERHEAD
+from ..wire.packet import OVERHEAD_BYTES
 from . import identity as ids
-from .charter import MAX_MESSAGE, Charter, charter_in, charter_json, make_charter
+from .charter import MAX_MESSAGE_BYTES, Charter, charter_in, charter_json, make_charter
 from .identity import MEMBER_DAYS, AuthorityKey, Identity, check_name, split_endpoint
 from .records import PublicKey, read_json, to_json
 from .roster import Fork, Member, Relay, Roster, described, read_roster, relation, roster_in, sign_roster, signers
@@ -132,12 +132,12 @@ class Group:
 
     def signed(self, roster: Roster) -> bytes:
         """Sign the next roster. Raise a ParameterError if no message could carry the roster."""
-        signed, most = sign_roster(roster, self.admin), self.charter.message_bytes - OVERHEAD
+        signed, most = sign_roster(roster, self.admin), self.charter.message_bytes - OVERHEAD_BYTES
         if len(signed) > most:
             raise ParameterError(
                 f"a list of {len(roster.members)} members and {len(roster.edges)} edges takes {len(signed)} bytes, and "
                 f"messages of this run carry {most}: use fewer edges, or agree on longer messages (coterie group amend "
-                f"{self.folder} --set message_bytes={min(MAX_MESSAGE, 2 * self.charter.message_bytes)})"
+                f"{self.folder} --set message_bytes={min(MAX_MESSAGE_BYTES, 2 * self.charter.message_bytes)})"
             )
         return signed
 

@@ -26,16 +26,16 @@ from ...errors import DataError, ParameterError, SignatureError
 from .charter import Charter
 from .identity import check_name, public_bytes, split_endpoint
 from .records import Count, Positive, PublicKey, check_length, encoded, from_msgpack, made
-from .signed import SIGNATURE, Signed, SigningKey
+from .signed import SIGNATURE_BYTES, Signed, SigningKey
 
 #: Maximal number of earlier versions whose hashes a roster names; of void versions; and bytes of each hash.
-MAX_HISTORY, MAX_VOID_VERSIONS, DIGEST = 64, 512, 16
+MAX_HISTORY, MAX_VOID_VERSIONS, DIGEST_BYTES = 64, 512, 16
 #: Maximal number of delegations of admins.
 MAX_DELEGATIONS = 64
 
 Address = Annotated[int, Meta(ge=0, lt=2**31)]
 Edge = tuple[Address, Address, Positive]
-Digest = Annotated[bytes, Meta(min_length=DIGEST, max_length=DIGEST)]
+Digest = Annotated[bytes, Meta(min_length=DIGEST_BYTES, max_length=DIGEST_BYTES)]
 VersionDigest = tuple[Count, Digest]
 Serial = Annotated[str, Meta(pattern=r"^[1-9a-f][0-9a-f]{0,39}\Z")]
 #: Relation of another roster to the one that is held: see :func:`relation`.
@@ -158,7 +158,7 @@ class Roster(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def digest(self) -> bytes:
         """Hash by which later versions name this one."""
-        return hashlib.sha256(ROSTERS.seal + encoded(self)).digest()[:DIGEST]
+        return hashlib.sha256(ROSTERS.seal + encoded(self)).digest()[:DIGEST_BYTES]
 
     def after(self, base: Roster) -> Roster:
         """Return this roster as the next version after `base`, with the history of `base`."""
@@ -369,7 +369,7 @@ def read_signed(
     verified. Of a roster that the first admin has signed, nothing is parsed before.
     """
     check_length(signed, what)
-    by, body = ROSTERS.signer(signed, [charter.admin]), bytes(signed[SIGNATURE:])
+    by, body = ROSTERS.signer(signed, [charter.admin]), bytes(signed[SIGNATURE_BYTES:])
     if by is None:
         with contextlib.suppress(DataError):
             head = from_msgpack(body, _Head, what)

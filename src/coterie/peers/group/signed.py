@@ -22,7 +22,7 @@ from .records import Record, encoded, from_json, from_msgpack
 
 SigningKey = ed25519.Ed25519PrivateKey
 #: Bytes of a signature, and bytes of a public key.
-SIGNATURE, PUBLIC = 64, 32
+SIGNATURE_BYTES, PUBLIC_KEY_BYTES = 64, 32
 
 
 def signer(seed: bytes) -> Callable[[bytes], bytes]:
@@ -30,7 +30,7 @@ def signer(seed: bytes) -> Callable[[bytes], bytes]:
     secret = crypto_sign_seed_keypair(seed)[1]
 
     def sign(message: bytes) -> bytes:
-        return crypto_sign(message, secret)[:SIGNATURE]
+        return crypto_sign(message, secret)[:SIGNATURE_BYTES]
 
     return sign
 
@@ -42,7 +42,7 @@ def public_of(seed: bytes) -> bytes:
 
 def is_signed(public: bytes, signature: bytes, message: bytes) -> bool:
     """Return whether a message was signed with a key."""
-    if len(public) != PUBLIC or len(signature) != SIGNATURE:
+    if len(public) != PUBLIC_KEY_BYTES or len(signature) != SIGNATURE_BYTES:
         return False
     try:
         crypto_sign_open(signature + message, public)
@@ -86,7 +86,7 @@ class Signed(Generic[Record]):
 
     def signer(self, content: bytes, keys: Iterable[bytes]) -> bytes | None:
         """Return the one of these keys that has signed packed content, or None. The content is not parsed."""
-        return _signer(keys, bytes(content[:SIGNATURE]), self.seal + bytes(content[SIGNATURE:]))
+        return _signer(keys, bytes(content[:SIGNATURE_BYTES]), self.seal + bytes(content[SIGNATURE_BYTES:]))
 
     def unpack(self, content: bytes, keys: Iterable[bytes], what: str) -> Record:
         """Return the record if one of these admin keys has signed it. Nothing is parsed before the signature is
@@ -94,7 +94,7 @@ class Signed(Generic[Record]):
         """
         if self.signer(content, keys) is None:
             raise SignatureError(f"{what} is not signed with the admin's key")
-        return from_msgpack(bytes(content[SIGNATURE:]), self.kind, what)
+        return from_msgpack(bytes(content[SIGNATURE_BYTES:]), self.kind, what)
 
     def sign(self, record: Record, key: SigningKey, run: str = "") -> Record:
         """Return the record with its signature. With a `run`, the signature is valid in that run only."""

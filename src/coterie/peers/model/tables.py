@@ -25,7 +25,7 @@ from ...core.wrap.learned import Learned
 from ...errors import CoterieError, DataError, ParameterError
 from ..group.charter import Charter, read_charter
 from ..group.networks import model_of
-from ..wire.packet import OVERHEAD
+from ..wire.packet import OVERHEAD_BYTES
 from .cells import read_cells, spelt
 from .encoding import EncodedRows, rows_of_cells
 from .own_model import fit_own_rows
@@ -63,7 +63,7 @@ def check_charter(charter: Charter) -> None:
     except AttributeError:  # a method that needs more of a problem than the sketch has
         problem = _pair(charter)
         check_fit(_within(method), problem)
-    needed = 8 * longest(lengths_of(method.messages, problem.p)) + OVERHEAD
+    needed = 8 * longest(lengths_of(method.messages, problem.p)) + OVERHEAD_BYTES
     if needed > charter.message_bytes:
         raise ParameterError(
             f"message_bytes={charter.message_bytes}: a message of {method!r} takes up to {needed} bytes"

@@ -29,9 +29,9 @@ from ...core.wrap.robust import Trimmed
 from ...errors import MismatchError, ParameterError
 from ...problem.confidence import confidences
 from ...problem.modelled import FEW
-from ..group.charter import MAX_MESSAGE, MAX_PARAMETERS, TRAINING
+from ..group.charter import MAX_MESSAGE_BYTES, MAX_PARAMETERS, TRAINING
 from ..group.networks import margins, roles, shape_of
-from ..wire.packet import OVERHEAD
+from ..wire.packet import OVERHEAD_BYTES
 
 if TYPE_CHECKING:
     from ..group.charter import Charter
@@ -134,10 +134,10 @@ def check_parts(charter: Charter) -> None:
         if size > MAX_PARAMETERS:
             raise ParameterError(f"network: a model of {size} parameters; there may be {MAX_PARAMETERS} at most")
         needed = longest_message(charter)
-        if needed > MAX_MESSAGE:
+        if needed > MAX_MESSAGE_BYTES:
             raise ParameterError(
-                f"network: a message takes up to {needed} bytes, and there may be {MAX_MESSAGE} at most: make the "
-                "model smaller, or more of it personal"
+                f"network: a message takes up to {needed} bytes, and there may be {MAX_MESSAGE_BYTES} at most: make "
+                "the model smaller, or more of it personal"
             )
     method_of(charter)
 
@@ -212,7 +212,7 @@ def longest_message(charter: Charter) -> int:
     method = method_of(charter)
     contents = wire_of(charter, method, Bounds(q))
     sizes = [len(contents.write(kind, np.zeros(longest([length])))) for kind, length in enumerate(contents.lengths)]
-    return max(sizes) + OVERHEAD
+    return max(sizes) + OVERHEAD_BYTES
 
 
 def method_of(charter: Charter) -> Any:

@@ -23,18 +23,18 @@ from .settings import read_settings
 #: Levels from the best to the worst; the index is the exit code of ``coterie peer check``. Info counts as ok.
 LEVELS = ("ok", "warning", "critical")
 #: Number of periods after which a status is stale; and the default period in seconds.
-STALE_PERIODS, PERIOD = 3.0, 5.0
+STALE_PERIODS, DEFAULT_PERIOD = 3.0, 5.0
 #: Days before a certificate expires: for a warning, and for a critical finding.
-EXPIRES_SOON, EXPIRES_NOW = 30.0, 7.0
+EXPIRY_WARNING_DAYS, EXPIRY_CRITICAL_DAYS = 30.0, 7.0
 #: Free megabytes, and free entries of the file system: below the first there is a warning, below the second the disk is
 #: full.
-LITTLE_SPACE, NO_SPACE = 200.0, 20.0
-LITTLE_ENTRIES, NO_ENTRIES = 1000, 20
+WARNING_FREE_MB, CRITICAL_FREE_MB = 200.0, 20.0
+WARNING_FREE_ENTRIES, CRITICAL_FREE_ENTRIES = 1000, 20
 #: Seconds for which an error is reported, and for which a starting peer may be without neighbours.
-NEWS, GRACE = 900.0, 120.0
+NEWS_SECONDS, GRACE_SECONDS = 900.0, 120.0
 #: Alerts that any one member can cause with false claims. They are warnings, so that ``/healthz`` does not cause
 #: restarts.
-CLAIMED = ("duplicate",)
+CLAIMED_ALERTS = ("duplicate",)
 #: A saved state is too old after so many seconds and so many mean intervals between two wakes.
 STATE_SECONDS, STATE_WAKES = 600.0, 50.0
 
@@ -73,7 +73,7 @@ def worst(found: list[Finding]) -> str:
 
 def is_stale(status: Mapping[str, Any], age: float) -> bool:
     """Return whether a status of this age is too old, or from the future, to describe the present."""
-    return abs(age) > STALE_PERIODS * float(status.get("period") or PERIOD)
+    return abs(age) > STALE_PERIODS * float(status.get("period") or DEFAULT_PERIOD)
 
 
 def mover(status: Mapping[str, Any]) -> str | None:
@@ -114,9 +114,9 @@ def _disk(disk: Mapping[str, Any]) -> list[Finding]:
     free, entries = disk.get("free_mb"), disk.get("free_entries")
     if disk.get("writable") is False:
         return [Finding("critical", "disk", "the folder cannot be written to")]
-    if (free is not None and free < NO_SPACE) or (entries is not None and entries < NO_ENTRIES):
+    if (free is not None and free < CRITICAL_FREE_MB) or (entries is not None and entries < CRITICAL_FREE_ENTRIES):
         return [Finding("critical", "disk", f"the disk is full: {free:g} MB are left")]
-    if (free is not None and free < LITTLE_SPACE) or (entries is not None and entries < LITTLE_ENTRIES):
+    if (free is not None and free < WARNING_FREE_MB) or (entries is not None and entries < WARNING_FREE_ENTRIES):
         return [Finding("warning", "disk", f"the disk is nearly full: {free:g} MB are left")]
     return []
 
@@ -132,18 +132,18 @@ def expires_in(text: str | None, now: float) -> float | None:
 
 def _certificate(expires: str | None, now: float) -> list[Finding]:
     left = expires_in(expires, now)
-    if left is None or left > 86400.0 * EXPIRES_SOON:
+    if left is None or left > 86400.0 * EXPIRY_WARNING_DAYS:
         return []
     days = left / 86400.0
     text = f"its certificate expires in {days:.0f} days" if days > 0 else "its certificate has expired"
-    level = "critical" if days < EXPIRES_NOW else "warning"
+    level = "critical" if days < EXPIRY_CRITICAL_DAYS else "warning"
     return [Finding(level, "certificate", f"{text}: the admin renews it")]
 
 
 def _neighbours(status: Mapping[str, Any]) -> list[Finding]:
     edges, up = status.get("edges", ()), float(status.get("uptime") or 0.0)
     if not edges:
-        return [Finding("warning", "neighbours", "it has no neighbours")] if up > GRACE else []
+        return [Finding("warning", "neighbours", "it has no neighbours")] if up > GRACE_SECONDS else []
     minutes = float(status.get("silent_minutes") or 10.0)
     silent = min(up if edge.get("heard") is None else float(edge["heard"]) for edge in edges)
     if silent > 60.0 * minutes:
@@ -163,13 +163,15 @@ def _served(status: Mapping[str, Any]) -> list[Finding]:
 
 def _errors(status: Mapping[str, Any], now: float) -> list[Finding]:
     alerts, at = status.get("alerts") or {}, status.get("error_at") or {}
-    found = [Finding("warning" if what in CLAIMED else "critical", what, str(text)) for what, text in alerts.items()]
+    found = [
+        Finding("warning" if what in CLAIMED_ALERTS else "critical", what, str(text)) for what, text in alerts.items()
+    ]
     last = str(status.get("last_error") or "")
     for what, count in (status.get("errors") or {}).items():
         if what in alerts:
             continue
         text = f"{what}, {count} times" + (f": {last}" if last else "")
-        if now - float(at.get(what, now)) < NEWS:
+        if now - float(at.get(what, now)) < NEWS_SECONDS:
             found.append(Finding("warning", what, text))
     return found
 

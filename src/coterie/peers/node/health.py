@@ -25,18 +25,18 @@ from ...errors import SignatureError
 from ..group.records import Finite
 from ..group.signed import verify
 from ..wire.limits import Buckets
-from ..wire.packet import OVERHEAD, SIGNATURE, Refused, Whole, parsed
+from ..wire.packet import OVERHEAD_BYTES, SIGNATURE_BYTES, Refused, Whole, parsed
 from ..wire.packet import Counter as Number
 from .checks import expires_in
 
 #: Prefix of every signed record, followed by the run and the record. So the signature is not valid for anything else.
 HEALTH_SEAL = b"coterie health 2\n"
 #: Maximal bytes of a record with its signature; records in a packet; and bytes around each record in a packet.
-RECORD_BYTES, MAX_RECORDS, FRAME = 300, 16, 16
+RECORD_BYTES, MAX_RECORDS, FRAME_BYTES = 300, 16, 16
 #: Seconds between two packets of records: at the beginning, and in the end.
 FIRST_WAIT, MAX_WAIT = 2.0, 30.0
 #: Packets of records that one member may send per second, and at once.
-PER_SECOND, BURST = 0.5, 8.0
+PACKETS_PER_SECOND, PACKETS_AT_ONCE = 0.5, 8.0
 #: Seconds after which a record is no longer shown or passed on. After twice this time, its number is forgotten.
 EXPIRY_SECONDS = 6 * 3600.0
 #: Maximal start number: the largest number that :data:`~coterie.peers.wire.packet.Counter` holds.
@@ -116,7 +116,7 @@ class HealthBoard:
     ):
         self._seal, self.address, self._sign, self._random = HEALTH_SEAL + run, address, sign, random
         self.shares, self.private = shares, private
-        self.limit = max(1, min(MAX_RECORDS, (packet_bytes - OVERHEAD) // (RECORD_BYTES + FRAME)))
+        self.limit = max(1, min(MAX_RECORDS, (packet_bytes - OVERHEAD_BYTES) // (RECORD_BYTES + FRAME_BYTES)))
         #: Returns this peer's status; set by the program that runs the peer.
         self.status: Callable[[], Mapping[str, Any]] = dict
         self.start = 1
@@ -124,7 +124,7 @@ class HealthBoard:
         self._keys: Mapping[int, bytes] = {}
         self._known: dict[int, _Known] = {}
         self._news: set[int] = set()  # addresses of records that were not passed on yet
-        self._packets = Buckets(PER_SECOND, BURST)
+        self._packets = Buckets(PACKETS_PER_SECOND, PACKETS_AT_ONCE)
         self._wait = FIRST_WAIT
         #: Time of the next call of :meth:`batch`; infinity if there is nothing to send.
         self.next_time = math.inf
@@ -174,7 +174,7 @@ class HealthBoard:
         """
         if not self._packets.take(sender, now):
             raise Refused("rate", f"records of health from {sender}")
-        if len(content) > MAX_RECORDS * (RECORD_BYTES + FRAME):
+        if len(content) > MAX_RECORDS * (RECORD_BYTES + FRAME_BYTES):
             raise Refused("size", f"{len(content)} bytes of records from {sender}")
         told = parsed(_batch, content, f"records of health from {sender}")
         return sum(self._take_one(now, sender, age, signed) for age, signed in told)
@@ -182,7 +182,7 @@ class HealthBoard:
     def _take_one(self, now: float, sender: int, age: float, signed: bytes) -> bool:
         if len(signed) > RECORD_BYTES:
             raise Refused("size", f"a record of {len(signed)} bytes from {sender}; at most {RECORD_BYTES}")
-        record = parsed(_record, signed[SIGNATURE:], f"a record of health from {sender}")
+        record = parsed(_record, signed[SIGNATURE_BYTES:], f"a record of health from {sender}")
         owner = record.address
         key, known = self._keys.get(owner), self._known.get(owner)
         if key is None or not age < EXPIRY_SECONDS:
@@ -191,7 +191,7 @@ class HealthBoard:
         if record.order <= newest:
             return False
         try:
-            verify(key, signed[:SIGNATURE], self._seal + signed[SIGNATURE:])
+            verify(key, signed[:SIGNATURE_BYTES], self._seal + signed[SIGNATURE_BYTES:])
         except SignatureError:
             raise Refused("signature", f"a record of {owner} that it has not signed, from {sender}") from None
         if owner == self.address:  # an own record from before the state was lost: the next record must be newer

@@ -27,7 +27,7 @@ MAGIC = b"coterie state 3\n"
 MAX_STATE_BYTES = 1 << 30
 #: Layout of the file: a page with this magic word and the size of a slot; then two slots. A slot has a number, a
 #: length, a CRC that covers the number, and the content. (A record has a stronger checksum of its own.)
-FILE_MAGIC, PAGE = b"coterie states 1\n", 4096
+FILE_MAGIC, PAGE_BYTES = b"coterie states 1\n", 4096
 _SLOT = struct.Struct("<QQI")
 _FLAGS = os.O_WRONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 
@@ -76,10 +76,10 @@ class FileStore:
             return None
         except OSError as error:
             raise StateError(f"cannot read {self.path}: {error.strerror}") from None
-        if not found.startswith(FILE_MAGIC) or len(found) < PAGE:
+        if not found.startswith(FILE_MAGIC) or len(found) < PAGE_BYTES:
             return found  # the reader reports what is wrong
         room = int.from_bytes(found[len(FILE_MAGIC) : len(FILE_MAGIC) + 8], "little")
-        kept = [_read_slot(found[at : at + room]) for at in (PAGE, PAGE + room)]
+        kept = [_read_slot(found[at : at + room]) for at in (PAGE_BYTES, PAGE_BYTES + room)]
         good = [one for one in kept if one is not None]
         if not good:
             raise damaged(str(self.path))
@@ -104,7 +104,7 @@ class FileStore:
             try:
                 if os.fstat(fd).st_ino != self._file:  # another process has replaced the file
                     return False
-                write_all(fd, slot, PAGE + place * self._room)
+                write_all(fd, slot, PAGE_BYTES + place * self._room)
                 sync(fd)
             finally:
                 os.close(fd)
@@ -113,8 +113,8 @@ class FileStore:
     def _make(self, slot: bytes) -> None:
         """Write a new file with room to grow. It is synced to disk, with its name, before it replaces the old one."""
         self._room = 0
-        room = PAGE * (1 + (len(slot) + len(slot) // 4) // PAGE)
-        head = (FILE_MAGIC + room.to_bytes(8, "little")).ljust(PAGE, b"\0")
+        room = PAGE_BYTES * (1 + (len(slot) + len(slot) // 4) // PAGE_BYTES)
+        head = (FILE_MAGIC + room.to_bytes(8, "little")).ljust(PAGE_BYTES, b"\0")
         write_atomic(self.path, head + bytes(room) + slot.ljust(room, b"\0"), private=True, one_writer=True)
         self._room, self._file = room, self.path.stat().st_ino
 

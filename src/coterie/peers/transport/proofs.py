@@ -36,7 +36,7 @@ from nacl.utils import random
 
 from ..._files import Where
 from ...errors import ParameterError
-from ..group.signed import SIGNATURE, is_signed
+from ..group.signed import SIGNATURE_BYTES, is_signed
 
 #: First byte of a pre-authentication, and of a TLS handshake.
 PREAUTH, TLS = 0x63, 0x16
@@ -45,11 +45,11 @@ CONTEXT = b"coterie pre-authentication 2\n"
 #: Maximal difference between two clocks, in seconds.
 MAX_CLOCK_DIFFERENCE = 3600.0
 #: Maximal bytes of a pre-authentication.
-MAX_PREAUTH_BYTES = 2 + 8 + SIGNATURE + 63
+MAX_PREAUTH_BYTES = 2 + 8 + SIGNATURE_BYTES + 63
 
 _TIME = struct.Struct(">Q")
 #: Bytes that sealing adds to a message.
-OVERHEAD = 16 + 16 + crypto_box_NONCEBYTES
+SEAL_BYTES = 16 + 16 + crypto_box_NONCEBYTES
 
 
 class Credentials(NamedTuple):
@@ -159,10 +159,10 @@ class Preauths:
     def claimed(self, preauth: bytes) -> str | None:
         """Return the name in a pre-authentication, or None if it is no member's or the time is not new."""
         try:
-            name = preauth[2 + 8 + SIGNATURE :].decode("ascii")
+            name = preauth[2 + 8 + SIGNATURE_BYTES :].decode("ascii")
         except UnicodeDecodeError:
             return None
-        if name not in self._keys or len(preauth) <= 2 + 8 + SIGNATURE:
+        if name not in self._keys or len(preauth) <= 2 + 8 + SIGNATURE_BYTES:
             return None
         (moment,) = _TIME.unpack(preauth[2:10])
         good = moment > self._last.get(name, 0) and abs(moment / 1e9 - time.time()) <= MAX_CLOCK_DIFFERENCE
@@ -170,7 +170,7 @@ class Preauths:
 
     def check(self, name: str, preauth: bytes) -> bool:
         """Return whether a pre-authentication is signed with the key of a member."""
-        moment, signature = preauth[2:10], preauth[10 : 10 + SIGNATURE]
+        moment, signature = preauth[2:10], preauth[10 : 10 + SIGNATURE_BYTES]
         if not is_signed(self._keys[name], signature, _signed(name, self._me, moment)):
             return False
         self._last[name] = _TIME.unpack(moment)[0]

@@ -18,7 +18,7 @@ from .channel import FORWARD, LIST, MESSAGE, PRESENT, Channel, forward, frame, r
 from .hub import Hub
 from .loops import Endpoint
 from .peer_hub import RELAY_RATE_FACTOR
-from .proofs import OVERHEAD
+from .proofs import SEAL_BYTES
 
 #: Maximal bytes that wait for one member.
 QUEUE_BYTES = 1 << 20
@@ -50,7 +50,7 @@ class RelayHub(Hub):
         ways = self._ways.setdefault(sender, Buckets(self._rate, 4.0 * self._rate))
         if goal is None:
             self.drop("from", sender, "absent")
-        elif inner == MESSAGE and len(content) > self.limits.message + OVERHEAD:
+        elif inner == MESSAGE and len(content) > self.limits.message + SEAL_BYTES:
             self.drop("from", sender, "too large")
         elif not ways.take(name, channel.last_in):
             self.drop("from", sender, "too many")

@@ -20,9 +20,9 @@ from ...errors import DataError
 
 VERSION = 2
 #: Bytes of a signature.
-SIGNATURE = 64
+SIGNATURE_BYTES = 64
 #: Maximal bytes of signature and header.
-OVERHEAD = 256
+OVERHEAD_BYTES = 256
 #: Prefix of every signed packet, so that the signature is not valid for anything else.
 CONTEXT = b"coterie packet 2\n"
 #: Kinds of the peers' own protocol: a question whether the receiver is live; the answer; a goodbye; the roster; health
@@ -103,9 +103,13 @@ def parsed(decode: Callable[[bytes], Content], content: bytes, what: str) -> Con
 
 def read_packet(data: bytes) -> tuple[Packet, bytes, bytes]:
     """Return a packet, its signature, and the bytes that must be signed. Nothing is verified."""
-    if len(data) <= SIGNATURE:
+    if len(data) <= SIGNATURE_BYTES:
         raise Refused("format", f"{len(data)} bytes are not a packet")
-    return parsed(_packet, data[SIGNATURE:], "not a packet"), data[:SIGNATURE], CONTEXT + data[SIGNATURE:]
+    return (
+        parsed(_packet, data[SIGNATURE_BYTES:], "not a packet"),
+        data[:SIGNATURE_BYTES],
+        CONTEXT + data[SIGNATURE_BYTES:],
+    )
 
 
 def write_hello(nonce: bytes, roster: int, digest: bytes = b"", announcements: bytes = b"") -> bytes:
