@@ -115,9 +115,8 @@ class Board:
         self._until: dict[Topic, datetime] = {}
         self._next: dict[int, int] = {}  # by member: position of the next announcement to send
         self._brought: dict[int, float] = {}  # by member: time of the last answer with announcements
-        self.reads = Buckets(
-            ANNOUNCEMENTS_PER_SECOND, ANNOUNCEMENTS_AT_ONCE
-        )  # limits how many announcements of a member are read
+        # Limits how many announcements of a member are read.
+        self.reads = Buckets(ANNOUNCEMENTS_PER_SECOND, ANNOUNCEMENTS_AT_ONCE)
 
     def knows(self, signed: bytes) -> bool:
         """Return whether an announcement is held already."""

@@ -148,9 +148,8 @@ def update_announcements(folder: Path, signed: Iterable[bytes], *, only_own: boo
             announcements.write_announcement(folder, taken.topic, one)
             new.append(taken.topic)
     if (CERTIFICATE, peer.name) in new:
-        install_certificate(
-            folder, board.held[CERTIFICATE, peer.name]
-        )  # last, so that an error in the certificate does not keep other announcements out
+        # Last, so that an error in the certificate does not keep other announcements out.
+        install_certificate(folder, board.held[CERTIFICATE, peer.name])
     return new
 
 

@@ -82,10 +82,7 @@ class Program:
         self._stopping = self._leaving = False
         self._wakes_before = node.wakes
         self._blocked: frozenset[int] = frozenset()
-        self._linked: tuple[bytes, frozenset[int]] = (
-            b"",
-            frozenset(),
-        )  # the roster and neighbours that the transport has
+        self._linked: tuple[bytes, frozenset[int]] = (b"", frozenset())  # roster and neighbours of the transport
         self._told: Counter[str] = Counter()  # refusals that were logged, by reason
         self._strangers: Counter[str] = Counter()  # failed connections that were logged, by source
         self._last_error = ""
