@@ -463,7 +463,7 @@ MUTANTS = (
     Mutant(
         "charter-any-message",
         "peers/group/charter.py",
-        "Meta(ge=1_000, le=MAX_MESSAGE)",
+        "Meta(ge=1_000, le=MAX_MESSAGE_BYTES)",
         "Meta(ge=1_000)",
         ("tests/peers/test_charter.py::test_every_field_has_its_bounds",),
     ),

@@ -1,4 +1,4 @@
-"""A deterministic simulator of faults: the code of real peers, with faults of every kind, from one seed.
+"""A deterministic simulator of faults: it runs the code of real peers, with faults of every kind drawn from a seed.
 
 Messages are late, lost, doubled and out of order; the network falls apart and comes together; peers crash in the
 middle of what they do, with what they have saved and nothing else; disks refuse to write; clocks run at different
@@ -15,12 +15,13 @@ fork        the admin goes on from a backup, so that there are two lists of memb
 removal     a member is removed while it is down, and comes back
 ==========  ==============================================================================================
 
-Then the faults stop, and this must hold: the models of those that are left come to the exact optimum of their problem,
-or, among liars, no honest one's error is larger by more than a third than it would be alone, or among the honest;
-everybody hears its neighbours again; who was removed knows it; a fork was named, and is healed; no budget was exceeded.
+Then the faults stop, and the following must hold: the models of the remaining members reach the exact optimum of their
+problem, or, among liars, the error of an honest member is at most a third larger than it would be alone, or among
+honest members only; every member hears its neighbours again; removed members know it; a fork was detected and is
+healed; no budget was exceeded.
 
-Always, whatever happens: no peer uses a number of a message twice; nothing that fails a check reaches a method, and no
-message reaches it twice; no release is made twice with other noise; a restarted peer goes on from what it had saved.
+At all times: no peer uses a number of a message twice; no message that fails a check reaches a method, and no message
+reaches it twice; no release is made twice with different noise; a restarted peer goes on from what it had saved.
 
     python tests/chaos --seeds 1000        (make chaos SEEDS=1000)
     python tests/chaos --seed 17           one seed again, exactly

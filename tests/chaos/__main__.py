@@ -16,7 +16,7 @@ from coterie._progress import progress_bar  # noqa: E402
 
 
 def main() -> None:
-    """Run seeds; stop at the first that fails, and say how to run it again."""
+    """Run seeds. Stop at the first failure, and print how to run it again."""
     parser = argparse.ArgumentParser(
         prog="python tests/chaos", description="Drive peers through faults, each of them from a seed."
     )
@@ -51,7 +51,7 @@ def main() -> None:
             refused += sum(report.refused.values())
             faults.update(report.faults)
             progress(done, given.seeds)
-            if done % 50 == 0 and not sys.stderr.isatty():  # where there is no bar
+            if done % 50 == 0 and not sys.stderr.isatty():  # without a progress bar
                 text = f"{done} seeds, {messages:,} messages, {refused:,} refused, {crashes:,} crashes"
                 print(text, file=sys.stderr, flush=True)
     named = ", ".join(f"{name} {count}" for name, count in sorted(faults.items())) or "none"

@@ -1,4 +1,4 @@
-"""What must hold: always, when the faults are over, and in the end."""
+"""The demands: at all times, when the faults are over, and in the end."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ from .tasks import NOISE, TASKS
 if TYPE_CHECKING:
     from .simulated import Chaos
 
-#: Among liars, the mean squared error of the honest members may be so much of what it is alone, or among the honest,
-#: whichever is larger; and that of one of them so much: an error that is larger by a third.
+#: Among liars: maximal ratio of the mean squared error of all honest members to the larger of their errors alone and
+#: among honest members only; and the maximal ratio for one member, whose error may be a third larger.
 WORSE_ALL, WORSE_ONE = 4.0 / 3.0, 16.0 / 9.0
-#: Wakes of each in which pooling has settled.
+#: Wakes of each member after which pooling has settled.
 HONEST_WAKES = 60
 
 
 def of_releases(chaos: Chaos, i: int, packet: Packet) -> None:
-    """No budget is exceeded; and a release is made once, however often it is sent."""
+    """Demand that no budget is exceeded, and that each release is made once, however often it is sent."""
     ledger = chaos.ledgers[i]
     if ledger is None:
         return
     chaos.demand(ledger.releases <= chaos.method.plan.steps, f"peer {i} has made {ledger.releases} releases")
     if chaos.task == "private" and packet.kind >= 0:
-        # Descent publishes its model and nothing else: where it began, and one for each release.
+        # Descent publishes only its model: the initial one, and one for each release.
         chaos.kept[i] |= set(ledger.kept)
         text = read_numbers(packet.content)
         known = not text.any() or encode(i, packet.kind, text) in chaos.kept[i]
-        chaos.demand(known, f"peer {i} publishes a model that is of no release")
+        chaos.demand(known, f"peer {i} publishes a model that belongs to no release")
         chaos.demand(len(chaos.kept[i]) <= ledger.releases, f"peer {i} has made a release twice")
 
 
 def missing(chaos: Chaos, began: float) -> str:
-    """What is not well again, of what takes its time; nothing if all is well."""
+    """Return the first demand that is not met yet, or an empty text."""
     for name, fault in chaos.faults.items():
         if not fault.over:
             return f"the fault {name!r} is not over"
@@ -63,7 +63,7 @@ def _here(chaos: Chaos) -> dict[int, Node]:
 
 
 def _muted(chaos: Chaos, began: float) -> str:
-    """Who does not hear a neighbour, since the faults are over."""
+    """Return the members that have not heard a neighbour since the faults ended."""
     here = _here(chaos)
     for i, node in here.items():
         for j in node.edges:
@@ -73,7 +73,7 @@ def _muted(chaos: Chaos, began: float) -> str:
 
 
 def gap(chaos: Chaos) -> float:
-    """How far above the optimum the models of those present are, relative."""
+    """Return the relative distance of the present members' objective from the optimum."""
     here = _here(chaos)
     members, nodes = list(here), list(here.values())
     if len(nodes) < len(chaos.present) or any(node.group.roster.version != chaos.roster.version for node in nodes):
@@ -85,10 +85,10 @@ def gap(chaos: Chaos) -> float:
                 return np.inf
             W[k, members.index(j)] = weight
     if not np.array_equal(W, W.T):
-        return np.inf  # two ends of an edge do not agree yet
+        return np.inf  # the two ends of an edge do not agree yet
     charter = chaos.charter
     if charter.confidence == "gossip":
-        largest = max(node.largest for node in nodes)  # of all that there ever were
+        largest = max(node.largest for node in nodes)  # over all members that were ever present
         if any(node.largest != largest for node in nodes):
             return np.inf
         charter = msgspec.structs.replace(charter, confidence="public", max_rows=largest)
@@ -105,7 +105,7 @@ def _data(chaos: Chaos, members: list[int]) -> AgentData:
 
 
 def errors(chaos: Chaos) -> dict[int, tuple[float, float, float]]:
-    """Of honest members, mean squared errors on new rows: as they are; alone; and if there were no liars."""
+    """Return the honest members' mean squared errors on new rows: now; alone; and as if there were no liars."""
     here = {i: node for i, node in _here(chaos).items() if i not in chaos.liars}
     members = list(here)
     W = np.ones((len(members), len(members))) - np.eye(len(members))
@@ -138,7 +138,7 @@ def _worse_than_alone(chaos: Chaos) -> str:
 
 
 def of_the_end(chaos: Chaos) -> None:
-    """Private peers do not come to the optimum; but everybody has heard what was published."""
+    """Demand that all members have heard what was published. Private peers do not reach the optimum."""
     if chaos.charter.privacy is None:
         return
     for i, node in _here(chaos).items():

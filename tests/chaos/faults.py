@@ -1,4 +1,4 @@
-"""Faults by name, each with what must hold once they are over."""
+"""Faults by name, each with the demands that must be met when it is over."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from .tasks import Task
 if TYPE_CHECKING:
     from .simulated import Chaos
 
-#: Seconds of the wrong clocks, about: two years.
-YEARS = 6e7
+#: Approximate error of a wrong clock in seconds: two years.
+CLOCK_ERROR = 6e7
 
 
 class Fault:
-    """Something that goes wrong, and what is demanded afterwards.
+    """A fault, and the demands that must be met afterwards.
 
-    It has a stream of random numbers of its own, so that one fault more or less leaves the rest of a seed as it is.
+    Each fault has random numbers of its own, so that adding or removing a fault leaves the rest of a seed unchanged.
     """
 
     def __init__(self, chaos: Chaos, rng: np.random.Generator):
@@ -34,41 +34,41 @@ class Fault:
 
     @staticmethod
     def fits(task: Task) -> bool:
-        """Whether it can come with this task."""
+        """Return whether the fault can occur with this task."""
         return True
 
     def begin(self) -> None:
-        """Make appointments."""
+        """Schedule the events of the fault."""
 
     def said(self, i: int, node: Node, send: Send) -> Send:
-        """What member i really sends."""
+        """Return what member i really sends."""
         return send
 
     def calm(self) -> None:
-        """The other faults are over."""
+        """Called when the other faults are over."""
 
     @property
     def over(self) -> bool:
-        """Whether this one is, and its traces are gone."""
+        """Return whether the fault is over, and has left no traces."""
         return True
 
     def time(self, earliest: float = 0.1, latest: float = 0.6) -> float:
-        """A random moment, as parts of the time of faults."""
+        """Draw a time, as a share of the duration of the faults."""
         return float(self.rng.uniform(earliest, latest)) * self.chaos.faulty_seconds
 
     def some(self, most: int) -> list[int]:
-        """A few of the members that are there from beginning to end."""
+        """Draw a few of the members that are present from beginning to end."""
         count = 1 + int(self.rng.integers(most))
         return [int(i) for i in self.rng.permutation(sorted(self.chaos.steady))[:count]]
 
 
 class Liars(Fault):
-    """Members whose own code sends lies, which pass every check: signed, new, finite, within the radius."""
+    """Members that send lies that pass every check: signed, new, finite, within the radius."""
 
     LIES = ("opposite", "far", "noise", "shift")
 
     def begin(self) -> None:
-        """A fifth of them, each with a lie of its own."""
+        """Choose a fifth of the members, and a kind of lie for each."""
         chaos, rng = self.chaos, self.rng
         chaos.liars = {int(i) for i in rng.permutation(chaos.n)[: max(1, chaos.n // 5)]}
         self._lie = {i: str(rng.choice(self.LIES)) for i in sorted(chaos.liars)}
@@ -78,11 +78,11 @@ class Liars(Fault):
 
     @staticmethod
     def fits(task: Task) -> bool:
-        """Only where members can resist."""
+        """Return whether honest members can resist liars in this task."""
         return task.resists
 
     def said(self, i: int, node: Node, send: Send) -> Send:
-        """A lie in place of every message of the method."""
+        """Replace every message of the method by a lie."""
         if i not in self._lie or send.roster:
             return send
         packet = read_packet(send.data)[0]
@@ -108,21 +108,21 @@ class Liars(Fault):
 
     @property
     def over(self) -> bool:
-        """They never stop: the others must come to live with it."""
+        """Return True, because liars never stop: the other members must resist them."""
         return self.told > 0
 
 
 class Floods(Fault):
-    """A member that sends a hundred times as much as it should: greetings, and messages that it has sent before."""
+    """A member that sends a hundred times as much as it should: greetings, and repeated messages."""
 
     EVERY = 0.25
     TIMES = 100
 
     def begin(self) -> None:
-        """For some seconds."""
+        """Flood for some seconds."""
         self._member = self.some(1)[0]
         self._until = self.time(0.5, 0.8)
-        self._reached = False  # whether there was somebody to reach
+        self._reached = False  # whether the flood had receivers
         self.chaos.at(self.time(0.1, 0.4), self._flood)
 
     def _flood(self) -> None:
@@ -144,17 +144,17 @@ class Floods(Fault):
 
     @property
     def over(self) -> bool:
-        """The flood did not get through as it was sent."""
+        """Demand that the gates have refused most of the flood."""
         return self.chaos.refused_for("rate") > 0 or not self._reached
 
 
 class WrongClocks(Fault):
-    """A peer starts with a clock that is years ahead or behind, perhaps without its state; later, with a right one."""
+    """A peer starts with a clock that is years wrong, perhaps without its state; later it starts with a right clock."""
 
     def begin(self) -> None:
-        """Twice, for some of them."""
+        """Do so twice for some peers."""
         for i in self.some(2):
-            wrong = float(self.rng.choice([-1.0, 1.0])) * self.rng.uniform(0.5, 2.0) * YEARS
+            wrong = float(self.rng.choice([-1.0, 1.0])) * self.rng.uniform(0.5, 2.0) * CLOCK_ERROR
             lost = self.rng.random(2) < 0.5
             first, second = sorted((self.time(0.1, 0.5), self.time(0.5, 0.95)))
             self.chaos.at(first, partial(self._again, i, wrong, bool(lost[0])))
@@ -168,10 +168,10 @@ class WrongClocks(Fault):
 
 
 class FullDisks(Fault):
-    """A disk refuses everything for a long while, and then works again."""
+    """A disk refuses all writes for a long time, and then works again."""
 
     def begin(self) -> None:
-        """Some disks."""
+        """Choose some disks."""
         for i in self.some(2):
             self.chaos.at(self.time(0.1, 0.4), partial(self._fill, i, True))
             self.chaos.at(self.time(0.6, 0.95), partial(self._fill, i, False))
@@ -180,16 +180,16 @@ class FullDisks(Fault):
         self.chaos.disks[i].full = full
 
     def calm(self) -> None:
-        """There is room again."""
+        """Let the disk work again."""
         for disk in self.chaos.disks:
             disk.full = False
 
 
 class Backups(Fault):
-    """The folder of a peer is put back to what it was some time before, as from a backup."""
+    """The folder of a peer is restored from an older backup."""
 
     def begin(self) -> None:
-        """For some of them. A ledger is never in a backup: it would be refused."""
+        """Restore some folders. A ledger is never in a backup, because it would be refused."""
         for i in self.some(2):
             first, second = sorted((self.time(0.05, 0.4), self.time(0.4, 0.9)))
             self.chaos.at(first, partial(self._copy, i, second))
@@ -207,19 +207,21 @@ class Backups(Fault):
 
 
 class ForkedLists(Fault):
-    """The admin goes on from a backup: two lists of members with one number. Peers name it, the admin heals it."""
+    """The admin goes on from a backup, so that two rosters have the same version. Peers detect this, and the admin
+    heals it.
+    """
 
     PATIENCE = 240.0
 
     def begin(self) -> None:
-        """A copy of the list now, and another list made from it later; once everybody knows, it is healed."""
+        """Copy the roster, and sign another version from the copy later; when all members know of the fork, heal it."""
         self._backup = self.chaos.roster
         self._healed = False
         self.chaos.at(self.time(0.1, 0.5), self._change)
         self.chaos.at(self.time(0.5, 0.95), self._part)
 
     def _change(self) -> None:
-        """An honest change, so that there is something which the backup lacks."""
+        """Sign an honest change that the backup lacks."""
         self.chaos.publish(self.chaos.roster)
 
     def _part(self) -> None:
@@ -231,36 +233,36 @@ class ForkedLists(Fault):
         chaos.tell(self.some(1)[0], self.other)
 
     def calm(self) -> None:
-        """The admin heals it some time later: until then, everybody has heard that there is another list."""
+        """Heal the fork some time later, after all members have had time to detect it."""
         chaos = self.chaos
-        chaos.tell(self.some(1)[0], self.other)  # those who knew of it may all have crashed
+        chaos.tell(self.some(1)[0], self.other)  # all members that knew of the fork may have crashed
         chaos.at(chaos.now + self.PATIENCE, self._heal)
 
     def _heal(self) -> None:
         chaos = self.chaos
         for i in sorted(chaos.present):
             node = chaos.nodes[i]
-            chaos.demand(node is None or "fork" in node.errors.alerts, f"{i} says nothing of the fork of the list")
+            chaos.demand(node is None or "fork" in node.errors.alerts, f"{i} has no alert of the fork of the roster")
         chaos.publish(chaos.roster.healing(read_roster(self.other, chaos.charter)), healed=True)
         self._healed = True
 
     @property
     def over(self) -> bool:
-        """Healed: nobody has another list, nobody speaks of a fork."""
+        """Return whether no member holds another roster or has an alert of a fork."""
         nodes = [self.chaos.nodes[i] for i in self.chaos.present]
         return self._healed and all(node is not None and "fork" not in node.errors.alerts for node in nodes)
 
 
 class Removal(Fault):
-    """A member is removed while it is down. It comes back with what it had, and must be told."""
+    """A member is removed while it is down. It comes back with its old state, and must learn of the removal."""
 
     @staticmethod
     def fits(task: Task) -> bool:
-        """Where fewer members do not mean more liars."""
+        """Return whether the task tolerates fewer members: among liars, it would raise the share of liars."""
         return not task.resists
 
     def begin(self) -> None:
-        """One of them."""
+        """Choose a member."""
         self._member = self.some(1)[0]
         down = self.time(0.1, 0.6)
         self.chaos.at(down, self._remove)
@@ -274,11 +276,11 @@ class Removal(Fault):
 
     @property
     def over(self) -> bool:
-        """It knows."""
+        """Return whether the removed member knows it."""
         return self._member in self.chaos.notified
 
 
-#: Whatever may go wrong beside the weather, by name.
+#: Faults beside the background faults, by name.
 FAULTS: dict[str, type[Fault]] = {
     "liars": Liars,
     "floods": Floods,

@@ -1,4 +1,4 @@
-"""A simulated group, made from a seed: peers, their disks and clocks, the admin, the mail, and the time."""
+"""A simulated group, made from a seed: peers, their disks and clocks, the admin, messages, and time."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ from .faults import FAULTS, Fault
 from .tasks import TASKS, charter_of, edges_of, rows_of
 from .weather import Adversary, Disk, Weather
 
-#: Seconds, at one wake a second: how long the faults last, and how long it may take from then on.
+#: Seconds, at one wake per second: duration of the faults, and of the recovery at most.
 FAULTY_SECONDS, RECOVERY_SECONDS = 40.0, 4000.0
-#: And how long models that come to no optimum take to settle: of private peers, which must reach all their neighbours,
-#: and of those among liars.
+#: Seconds for models without an optimum to settle: of private peers, which must reach all their neighbours, and among
+#: liars.
 PRIVATE_SECONDS, LIARS_SECONDS = 400.0, 80.0
-#: How often it is looked whether all is well again.
-LOOK = 40.0
-#: How likely each of the named faults is in a seed.
-OFTEN = 0.25
+#: Seconds between two checks whether all demands are met.
+CHECK_EVERY = 40.0
+#: Probability of each named fault in a seed.
+FAULT_PROBABILITY = 0.25
 
 
 class Report(NamedTuple):
-    """What came of a seed."""
+    """Result of a seed."""
 
     seed: int
     task: str
@@ -52,12 +52,12 @@ class Report(NamedTuple):
     messages: int
     refused: dict[str, int]
     crashes: int
-    seconds: float  # simulated, from the end of the faults to the demands that were met
-    gap: float  # from the optimum; NaN where there is none to come to
+    seconds: float  # simulated seconds from the end of the faults until all demands were met
+    gap: float  # relative distance from the optimum; NaN if there is none
 
 
 class Chaos:
-    """Peers, and everything that goes wrong around them; task, number of peers and faults are drawn if not given."""
+    """Peers with all faults of a seed. Task, number of peers and faults are drawn if they are not given."""
 
     def __init__(
         self, seed: int, task: str | None = None, peers: int | None = None, faults: Iterable[str] | None = None
@@ -81,13 +81,13 @@ class Chaos:
         self.faulty, self.now, self.faulty_seconds = True, 0.0, FAULTY_SECONDS
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._count = itertools.count()
-        self._side = np.zeros(self.n, int)  # of the partition
+        self._side = np.zeros(self.n, int)  # side of the network partition
         self._used: list[dict[int, int]] = [{} for _ in range(self.n)]  # sessions, and the last number of each
         self._taken: list[set[tuple[int, tuple[int, int]]]] = [set() for _ in range(self.n)]
         self._ticking = [0] * self.n
         self.kept: list[set[bytes]] = [set() for _ in range(self.n)]  # messages of releases
         self.liars: set[int] = set()
-        self.notified: set[int] = set()  # who was removed, and knows it
+        self.notified: set[int] = set()  # removed members that know it
         self.removed: set[int] = set()
         self.messages = self.crashes = 0
         self.refused: Counter[str] = Counter()
@@ -96,9 +96,13 @@ class Chaos:
         self._begin()
 
     def _chosen(self, given: tuple[str, ...] | None, randomness: np.random.Generator) -> list[str]:
-        """The faults of this seed: those that fit its task."""
+        """Return the faults of this seed, from those that fit its task."""
         fit = {name for name, fault in FAULTS.items() if fault.fits(self._task)}
-        drawn = {name for name in FAULTS if randomness.random() < OFTEN or (name == "liars" and self._task.resists)}
+        drawn = {
+            name
+            for name in FAULTS
+            if randomness.random() < FAULT_PROBABILITY or (name == "liars" and self._task.resists)
+        }
         if given is not None and not set(given) <= fit:
             raise ParameterError(f"{', '.join(sorted(set(given) - fit))} cannot come with the task {self.task!r}")
         return [name for name in FAULTS if name in (drawn & fit if given is None else given)]
@@ -107,7 +111,9 @@ class Chaos:
         return FAULTS[name](self, np.random.default_rng([self.seed, 17, list(FAULTS).index(name)]))
 
     def _draw_comings_and_goings(self) -> None:
-        """Some join late, and some leave early; enough stay. Among liars, all stay: they are a fifth then, not more."""
+        """Draw late joins and early departures. Enough members stay. Among liars all stay, so that liars are at most a
+        fifth.
+        """
         rng, n = self.rng, self.n
         some = rng.permutation(n)[: n // 4 if rng.random() < 0.5 and not self._task.resists else 0]
         self.late = {int(i): float(rng.uniform(5.0, 0.7 * FAULTY_SECONDS)) for i in some[::2]}
@@ -118,7 +124,7 @@ class Chaos:
     # -- the admin ---------------------------------------------------------------------------------------------------
 
     def _list(self, base: Roster | None) -> Roster:
-        """Who is present, after another list."""
+        """Update the present members after a change of the roster."""
         members = [
             Member(name=f"m{i}", address=i, key=self._keys[i].public_key().public_bytes_raw())
             for i in sorted(self.present)
@@ -128,14 +134,14 @@ class Chaos:
         return roster if base is None else roster.after(base)
 
     def publish(self, base: Roster, healed: bool = False) -> None:
-        """The admin signs the next list, and tells one member, who tells the others."""
+        """Sign the next roster, and give it to one member, which passes it on."""
         self.roster = base if healed else self._list(base)
         self.signed_list = sign_roster(self.roster, self.admin)
         told = int(self.rng.choice(sorted(self.present)))
         self.at(self.now + 1.0, lambda: self.tell(told, None))
 
     def tell(self, i: int, signed: bytes | None) -> None:
-        """Give a member a list, the newest if none is said; later, if it is down."""
+        """Give a member a roster, by default the newest; if the member is down, later."""
         node = self.nodes[i]
         if node is None:
             self.at(self.now + 1.0, lambda: self.tell(i, signed))
@@ -144,7 +150,7 @@ class Chaos:
             self._look_at(i)
 
     def remove(self, i: int) -> None:
-        """Take a member off the list while it is down."""
+        """Remove a member from the roster while it is down."""
         self.crash(i, back=False)
         self.present.discard(i)
         self.removed.add(i)
@@ -164,7 +170,7 @@ class Chaos:
         self.ledgers = [Ledger(self.method.plan) if private else None for _ in range(self.n)]
         self.roster = self._list(None)
         self.signed_list = sign_roster(self.roster, self.admin)
-        self.lists = [self.signed_list] * self.n  # as each has it on disk
+        self.lists = [self.signed_list] * self.n  # each member's roster on disk
         for fault in self.faults.values():
             fault.begin()
         for i in sorted(self.present):
@@ -187,15 +193,15 @@ class Chaos:
             yield at
 
     def clock(self, i: int, when: float | None = None) -> float:
-        """Time as a peer's own clock has it."""
+        """Time of a peer's own clock."""
         return float(self._wrong[i] + self._offset[i] + self._speed[i] * (self.now if when is None else when))
 
     def set_clock(self, i: int, wrong: float) -> None:
-        """A peer that is down will start with a clock that is wrong by so much."""
+        """Let a peer that is down start with a wrong clock."""
         self._wrong[i] = wrong
 
     def start(self, i: int) -> None:
-        """Start a peer, with what is on its disk."""
+        """Start a peer with the content of its disk."""
         if self.nodes[i] is not None or i in self.notified or not (i in self.present or i in self.removed):
             return
         stream, before = self._streams[i], self.disks[i].content
@@ -206,12 +212,12 @@ class Chaos:
         )  # fmt: skip
         if before is not None:
             kept = unpack(read_record(before).arrays, f"own.{theta_path(node.peer.own)}")[0]
-            # A private peer takes over what it has published since an old state was kept.
+            # A private peer takes over what it has published since an old state was saved.
             same = np.array_equal(node.theta, kept) or self.ledgers[i] is not None
-            self.demand(same, f"peer {i} does not go on from the model it had saved")
+            self.demand(same, f"peer {i} does not go on from the model that it had saved")
         try:
             sends = node.open(self.clock(i))
-        except StateError:  # it could not write down that it begins: so it does not
+        except StateError:  # the peer does not start, because it could not save its state
             self.at(self.now + 1.0, lambda: self.start(i))
             return
         self.demand(node.fresh.session not in self._used[i], f"peer {i} uses session {node.fresh.session} again")
@@ -220,7 +226,7 @@ class Chaos:
         self._look_at(i)
 
     def _look_at(self, i: int) -> None:
-        """After anything has happened to a peer: what it keeps; whether it ends; when it wants to be called again."""
+        """After an event of a peer: check its messages, whether it ends, and when it is to be called again."""
         node = self.nodes[i]
         if node is None:
             return
@@ -245,7 +251,7 @@ class Chaos:
         self.crash(int(self.rng.integers(self.n)))
 
     def crash(self, i: int, back: bool = True) -> None:
-        """Kill -9: nothing is left but what is on disk. It is started again some time later."""
+        """Kill a peer, so that only its disk is left, and schedule its restart."""
         if self.nodes[i] is None:
             return
         self.crashes += 1
@@ -260,7 +266,7 @@ class Chaos:
         self.nodes[i] = None
 
     def refused_for(self, reason: str) -> int:
-        """How often something was refused for this reason, so far."""
+        """Number of messages refused for a reason so far."""
         return self.refused[reason] + sum(node.mail.gate.refused[reason] for node in self.nodes if node is not None)
 
     def _join(self, i: int) -> None:
@@ -289,11 +295,11 @@ class Chaos:
     # -- the mail -----------------------------------------------------------------------------------------------------
 
     def at(self, when: float, what: Callable[[], None]) -> None:
-        """An appointment."""
+        """Schedule an event."""
         heapq.heappush(self._events, (when, next(self._count), what))
 
     def signed(self, i: int, packet: Packet, content: bytes) -> bytes:
-        """A packet of a member's with another content."""
+        """Return a member's packet with another content."""
         return write_packet(msgspec.structs.replace(packet, content=content), self._keys[i].sign)
 
     def forged(
@@ -305,9 +311,9 @@ class Chaos:
         run: bytes | None = None,
         content: bytes | None = None,
     ) -> bytes:
-        """A packet that member i signs, though its own code would not have sent it."""
+        """Return a packet signed by member i that its own code has not sent."""
         node, number = self.nodes[i], (1, 1)
-        if run is None and node is not None:  # the member itself: it takes a number, which its next packet must not use
+        if run is None and node is not None:  # the member itself: the number must not be used by its next packet
             node.fresh.sequence += 1
             number = node.fresh.session, node.fresh.sequence
             self._used[i][node.fresh.session] = node.fresh.sequence
@@ -316,7 +322,7 @@ class Chaos:
         return write_packet(Packet(VERSION, run, i, j, *number, 0, kind, body), self._keys[i].sign)
 
     def is_for(self, to: int, j: int) -> bool:
-        """Whether a packet with this address may reach j."""
+        """Return whether a packet with this address may reach j."""
         return to in (j, EVERYONE) and self.nodes[j] is not None
 
     def _send(self, i: int, sends: list[Send]) -> None:
@@ -335,7 +341,7 @@ class Chaos:
                     self._carry(i, j, send)
 
     def _watch(self, i: int, data: bytes) -> None:
-        """What a peer sends carries a number that it has never used; and a release is made once."""
+        """Check that a sent packet has a new number, and that a release is made once."""
         packet = read_packet(data)[0]
         last = self._used[i].get(packet.session, 0)
         current = next(reversed(self._used[i]), packet.session)
@@ -356,7 +362,7 @@ class Chaos:
             self.at(self.now + wait, lambda: self.deliver(i, j, send, honest=True))
 
     def deliver(self, i: int, j: int, send: Send, honest: bool) -> None:
-        """Something arrives by a link of i's. The list is handed to who is not on it, as a transport does."""
+        """Deliver bytes on i's link. A non-member is given the roster, as a transport does."""
         node = self.nodes[j]
         if node is None:
             return
@@ -397,7 +403,7 @@ class Chaos:
         self.now = until
 
     def run(self) -> Report:
-        """Faults, the recovery from them, and what came of it."""
+        """Run the faults and the recovery, and return the report."""
         self.advance(FAULTY_SECONDS)
         self.faulty = False
         self._heal()
@@ -406,11 +412,11 @@ class Chaos:
         for fault in self.faults.values():
             fault.calm()
         began, exact = self.now, np.isfinite(self._task.accuracy)
-        least, most = (LOOK, RECOVERY_SECONDS) if exact else (PRIVATE_SECONDS, 2.0 * PRIVATE_SECONDS)
+        least, most = (CHECK_EVERY, RECOVERY_SECONDS) if exact else (PRIVATE_SECONDS, 2.0 * PRIVATE_SECONDS)
         least = LIARS_SECONDS if self._task.resists else least
         left = "nothing was looked at"
         while left and self.now < began + most:
-            self.advance(self.now + LOOK)
+            self.advance(self.now + CHECK_EVERY)
             left = demands.missing(self, began) if self.now >= began + least else left
         self.demand(not left, left)
         demands.of_the_end(self)
@@ -425,13 +431,13 @@ class Chaos:
 
 
 def _task_of(seed: int, faults: tuple[str, ...] | None) -> str:
-    """The tasks by turns, of those that all these faults fit."""
+    """Return the tasks in turn that all these faults fit."""
     fit = [name for name, task in TASKS.items() if all(FAULTS[fault].fits(task) for fault in faults or ())]
     if not fit:
-        raise ParameterError(f"there is no task that {', '.join(faults or ())} fit together")
+        raise ParameterError(f"no task fits all of the faults {', '.join(faults or ())}")
     return fit[seed % len(fit)]
 
 
 def run_seed(seed: int, task: str | None = None, faults: Iterable[str] | None = None) -> Report:
-    """One seed from beginning to end; a :class:`~coterie.errors.ContractError` if an invariant does not hold."""
+    """Run one seed. Raise a :class:`~coterie.errors.ContractError` if an invariant does not hold."""
     return Chaos(seed, task, faults=faults).run()

@@ -1,4 +1,4 @@
-"""What the peers of a seed do: the words of their charter, their rows, and the list of members."""
+"""The tasks of the simulated peers: fields of their charter, their rows, and their roster."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import numpy as np
 from coterie.peers.group.charter import Charter, make_charter
 
 FEATURES = 3
-#: Standard deviation of the labels around what the true models say.
+#: Standard deviation of the labels around the true models' predictions.
 NOISE = 0.1
-#: How near the optimum is near enough where models do not come to one.
-ANY = np.inf
+#: Accuracy of tasks whose models have no optimum to reach.
+NO_LIMIT = np.inf
 
 
 class Task(NamedTuple):
-    """The charter's words for it, and how near the optimum the models must come."""
+    """Fields of the charter, and the relative distance from the optimum that the models must reach."""
 
     words: dict[str, Any]
-    accuracy: float = ANY
-    resists: bool = False  # whether some members lie: then the others must be as good as alone
+    accuracy: float = NO_LIMIT
+    resists: bool = False  # whether some members lie, and the honest ones must still be no worse than alone
     beyond: float = 1e6  # a number that no message may hold
 
 
@@ -47,7 +47,7 @@ TASKS: dict[str, Task] = {
 
 
 class Rows(NamedTuple):
-    """The rows of all members, and the models that they come from."""
+    """The rows of all members, and the true models."""
 
     X: list[np.ndarray]
     y: list[np.ndarray]
@@ -74,20 +74,20 @@ def charter_of(task: Task, title: str, admin: bytes) -> Charter:
 
 
 def rows_of(rng: np.random.Generator, n: int, task: Task) -> Rows:
-    """A few rows for each of n members, who are somewhat alike."""
+    """Draw a few rows for each of n members, whose true models are similar."""
     sizes = rng.integers(5 if task.resists else 1, 11, n)
     models = rng.normal(size=(1, FEATURES)) + 0.3 * rng.normal(size=(n, FEATURES))
     X = [rng.normal(size=(m, FEATURES)) for m in sizes]
     y = [x @ model + NOISE * rng.normal(size=len(x)) for x, model in zip(X, models, strict=True)]
     if task.words.get("intercept"):
-        X = [np.column_stack([x, np.ones(len(x))]) for x in X]  # as rows that are read from a table
+        X = [np.column_stack([x, np.ones(len(x))]) for x in X]  # like rows that are read from a table
     if task.words["method"] == "boosting":
         y = [np.where(values >= 0, 1.0, -1.0) for values in y]
     return Rows(X, y, models)
 
 
 def edges_of(rng: np.random.Generator, n: int, task: Task) -> list[tuple[int, int, float]]:
-    """A connected graph; a complete one where each must have enough honest neighbours."""
+    """Return a connected graph; a complete one if each member needs enough honest neighbours."""
     if task.resists:
         return [(a, b, 1.0) for a in range(n) for b in range(a + 1, n)]
     edges = {(i, int(rng.integers(i))): 0.0 for i in range(1, n)}

@@ -1,4 +1,6 @@
-"""What goes wrong in every seed: how often, and an adversary on the network who has no key, or a member's."""
+"""Background faults in every seed: their rates, and an adversary on the network without a key, or with a
+member's key.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ import numpy as np
 from coterie.core.messages import lengths_of, longest
 from coterie.errors import DataError
 from coterie.peers.node.mailbox import Send
-from coterie.peers.wire.packet import SIGNATURE, read_packet
+from coterie.peers.wire.packet import SIGNATURE_BYTES, read_packet
 
 from .tasks import FEATURES, TASKS
 
@@ -18,27 +20,27 @@ if TYPE_CHECKING:
 
 
 class Weather(NamedTuple):
-    """How often what goes wrong."""
+    """Rates of the background faults."""
 
     latency: float
     loss: float
     duplication: float
-    crash: float  # rate, for each peer
-    split: float  # rate
+    crash: float  # per second and peer
+    split: float  # per second
     disk: float  # probability that a save fails
-    hostile: float  # rate
-    skew: float  # clocks run up to so much faster or slower, and are wrong by any amount
+    hostile: float  # messages of the adversary per second
+    skew: float  # maximal relative difference of the clocks' speeds; their times differ arbitrarily
 
     @classmethod
     def draw(cls, rng: np.random.Generator) -> Weather:
-        """Some faults, in any combination."""
+        """Draw some faults, in any combination."""
         often = rng.random(8) < 0.7
         worst = (2.0, 0.4, 0.3, 0.05, 0.05, 0.1, 2.0, 0.2)
         return cls(*(float(on * rng.random() * most) for on, most in zip(often, worst, strict=True)))
 
 
 class Disk:
-    """A disk that may refuse to write, and keeps what it has when its peer crashes."""
+    """A disk that may refuse to write, and keeps its content when its peer crashes."""
 
     def __init__(self, chaos: Chaos):
         self.content: bytes | None = None
@@ -46,11 +48,11 @@ class Disk:
         self._chaos = chaos
 
     def load(self) -> bytes | None:
-        """The last content saved."""
+        """Return the last saved content."""
         return self.content
 
     def save(self, content: bytes) -> None:
-        """Save, or not."""
+        """Save the content, or raise an OSError."""
         chaos = self._chaos
         if self.full or (chaos.faulty and chaos.rng.random() < chaos.weather.disk):
             raise OSError("no space left on device")
@@ -58,50 +60,52 @@ class Disk:
 
 
 class Adversary:
-    """Records what is sent, and sends it again, changed, under other names; and what only a hostile member signs."""
+    """Records messages, and sends them again, changed, or under other names; also signs messages that no honest peer
+    sends.
+    """
 
     def __init__(self, chaos: Chaos):
         self._chaos = chaos
-        self._seen: list[tuple[int, int, bytes]] = []  # from, to, data
+        self._seen: list[tuple[int, int, bytes]] = []  # sender, receiver, bytes
 
     def record(self, i: int, j: int, data: bytes) -> None:
-        """Something was sent."""
+        """Record a message."""
         self._seen.append((i, j, data))
         if len(self._seen) > 5000:
             del self._seen[:2500]
 
     def attack(self) -> None:
-        """Once, in one of many ways."""
+        """Send one bad message, of many kinds."""
         chaos, rng = self._chaos, self._chaos.rng
         if not self._seen:
             return
         i, j, data = self._seen[int(rng.integers(len(self._seen)))]
         match int(rng.integers(7)):
-            case 0:  # again, to the same one or to another
+            case 0:  # a replay, to the same receiver or to another
                 to = j if rng.random() < 0.5 else int(rng.integers(chaos.n))
                 self._replay(i, to, data)
                 return
-            case 1:  # with some bytes changed
+            case 1:  # some bytes changed
                 broken = bytearray(data)
                 for _ in range(int(rng.integers(1, 4))):
                     broken[int(rng.integers(len(broken)))] ^= int(rng.integers(1, 256))
                 self._offer(i, j, bytes(broken))
-            case 2:  # cut off, or with something added
+            case 2:  # cut off, or extended
                 cut = int(rng.integers(len(data)))
                 self._offer(i, j, data[:cut] if rng.random() < 0.5 else data + bytes(rng.bytes(cut)))
-            case 3:  # under another's name
+            case 3:  # under another member's name
                 other = int(rng.integers(chaos.n))
                 if other != i:
                     self._offer(other, j, data)
-            case 4:  # nothing at all like a message
+            case 4:  # random bytes
                 self._offer(i, j, bytes(rng.bytes(int(rng.integers(300)))))
             case 5:  # for another run
                 self._offer(i, j, chaos.forged(i, j, run=bytes(rng.bytes(16)), text=np.zeros(FEATURES)))
-            case _:  # from a member that has turned hostile: signed, new, and with numbers that must not pass
+            case _:  # from a hostile member: signed, new, and with numbers that must not pass
                 bad = rng.choice([np.nan, np.inf, -np.inf, TASKS[chaos.task].beyond, 1e300])
                 lengths = lengths_of(chaos.method.messages, chaos.p)
                 kind = int(rng.integers(len(lengths) + 1))
-                length = int(rng.choice([2, 5, 40]))  # of one number, some messages are a count: good as it is
+                length = int(rng.choice([2, 5, 40]))  # with one number, some messages are a valid count
                 if kind < len(lengths) and rng.random() < 0.8:
                     length = longest(lengths[kind : kind + 1])
                 if length:
@@ -113,8 +117,8 @@ class Adversary:
         self._chaos.deliver(i, j, Send(j, data), honest=False)
 
     def _replay(self, i: int, j: int, data: bytes) -> None:
-        """An old message: it may be one that its receiver has never seen, which is just a late one."""
-        if len(data) > SIGNATURE:
+        """Replay an old message, which may be a late one, if its receiver has never seen it."""
+        if len(data) > SIGNATURE_BYTES:
             try:
                 packet = read_packet(data)[0]
             except DataError:

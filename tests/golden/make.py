@@ -630,14 +630,14 @@ def member(folder: Path) -> None:
 def _(folder: Path) -> Any:
     """Membership; what the admin has; and the certificate that was renewed, taken over."""
     here = [groups.membership(folder / name) for name in ("ann", "bob")]
-    office = groups.load_group(folder / "group")
+    loaded = groups.load_group(folder / "group")
     topics = renewal.update(folder / "bob", folder / "group")[1]
     known = [(one.me.name, one.me.address, one.me.endpoint, one.identity.listen) for one in here]
     public = [one.identity.public == one.me.key for one in here]
     return {
         "known": known,
-        "edges": office.roster.edges,
-        "version": office.roster.version,
+        "edges": loaded.roster.edges,
+        "version": loaded.roster.version,
         "topics": topics,
         "own keys": public,
     }

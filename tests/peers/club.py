@@ -110,7 +110,7 @@ class Club:
             transport.reloads = 0
             transport.reload = lambda t=transport: setattr(t, "reloads", t.reloads + 1)
             program = Program(node, transport, self.root / name, Log(log), clock=lambda: self.now, **more)
-            program.office._moment = self.moment
+            program.maintenance._moment = self.moment
             self.programs[name], self.logs[name] = program, log
             transport.open(program._deliver, roster=lambda signed, p=program: p._deliver(NOBODY, signed))
             program._link()

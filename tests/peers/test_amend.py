@@ -20,7 +20,7 @@ from coterie.peers.group.groups import enroll, invite, join, load_group, members
 from coterie.peers.group.identity import Identity
 from coterie.peers.group.renewal import post, update
 from coterie.peers.node.mailbox import NOBODY
-from coterie.peers.node.past import _translated
+from coterie.peers.node.past import _converted
 from coterie.peers.node.process import only_one
 from coterie.peers.node.state import FileStore, read_record, write_record
 from coterie.peers.transport.over_tls import TlsTransport
@@ -45,14 +45,14 @@ def proposal(club, run=None):
 def test_a_new_run_of_the_same_members(club):
     old = load_group(club.group)
     new = amendments.amend(club.group, coupling=2.0, title="again")
-    office = load_group(club.group)
-    assert office.charter == new
+    loaded = load_group(club.group)
+    assert loaded.charter == new
     assert (new.amends, new.admin, new.coupling) == (old.charter.run, old.charter.admin, 2.0)
     assert new.run != old.charter.run
     for name in ("members", "edges", "relays", "addresses", "revoked"):
-        assert getattr(office.roster, name) == getattr(old.roster, name)
-    assert (office.roster.run, office.roster.version, office.roster.history) == (new.run, 1, [])
-    assert (office.register, office.ca) == (old.register, old.ca)
+        assert getattr(loaded.roster, name) == getattr(old.roster, name)
+    assert (loaded.roster.run, loaded.roster.version, loaded.roster.history) == (new.run, 1, [])
+    assert (loaded.register, loaded.ca) == (old.register, old.ca)
     aside = club.group / "runs" / old.charter.run
     assert charter_in(aside) == old.charter
     assert stat.S_IMODE(aside.stat().st_mode) == 0o700
@@ -132,13 +132,13 @@ def test_changes_as_they_are_typed():
 
 
 def test_members_hear_of_it_accept_it_and_go_on_from_their_models(club):
-    """From the command of the admin to the letters of the new run."""
+    """From the command of the admin to the messages of the new run."""
     club.start().run(20.0)
     new = said("group", "amend", club.group, "--set", "coupling=4", "--set", "rate=2")["run"]
     said("peer", "update", club.root / "ann", club.group / "announcements")
-    club.run_until(lambda: all(program.office.proposal for program in club.programs.values()))
+    club.run_until(lambda: all(program.maintenance.proposal for program in club.programs.values()))
     for name in club.names:
-        shown = club.programs[name].office.proposal
+        shown = club.programs[name].maintenance.proposal
         assert shown["run"] == new
         assert shown["changes"] == "coupling: 1.0 -> 4.0; rate: 1.0 -> 2.0"
         told = [event for event in club.events(name) if event["event"] == "proposal"]
@@ -172,7 +172,7 @@ def test_members_hear_of_it_accept_it_and_go_on_from_their_models(club):
 
 def test_without_a_proposal_and_with_another_run(club):
     ann = club.root / "ann"
-    with pytest.raises(DataError, match="no other charter has come to ann"):
+    with pytest.raises(DataError, match="ann has received no charter other"):
         amendments.accept(ann)
     new = amendments.amend(club.group, coupling=2.0)
     update(ann, club.group / "announcements")
@@ -181,7 +181,7 @@ def test_without_a_proposal_and_with_another_run(club):
         amendments.accept(ann, "0" * 32)
     assert snapshot(ann) == before
     assert amendments.accept(ann, new.run).charter == new
-    with pytest.raises(DataError, match="no other charter has come"):
+    with pytest.raises(DataError, match="has received no charter other"):
         amendments.accept(ann)
 
 
@@ -201,10 +201,10 @@ def test_several_amendments_are_accepted_at_once(club):
 
 def test_nobody_but_the_admin_amends(club):
     eve = Identity.load(club.root / "bob").signing_key
-    office = load_group(club.group)
-    mine = msgspec.structs.replace(office.charter, coupling=9.0, amends=office.charter.run)
+    loaded = load_group(club.group)
+    mine = msgspec.structs.replace(loaded.charter, coupling=9.0, amends=loaded.charter.run)
     body = msgspec.msgpack.encode(amendments.Amendment(mine, (club.group / "roster").read_bytes()))
-    forged = sign_announcement(Announcement(CHARTER, office.charter.run, 1, body), eve, 10**6, "it")
+    forged = sign_announcement(Announcement(CHARTER, loaded.charter.run, 1, body), eve, 10**6, "it")
     (club.root / "forged").write_bytes(forged)
     with pytest.raises(DataError):
         update(club.root / "ann", club.root / "forged")
@@ -232,13 +232,13 @@ def test_nobody_but_the_admin_amends(club):
         )
 
 
-def test_a_charter_that_cannot_be_read_is_a_trouble_and_no_more(club):
-    office = load_group(club.group)
-    post(office, CHARTER, club.charter.run, b"nonsense", "it")
+def test_a_charter_that_cannot_be_read_is_an_error_and_no_more(club):
+    loaded = load_group(club.group)
+    post(loaded, CHARTER, club.charter.run, b"nonsense", "it")
     club.start("ann")
     club.programs["ann"].node.take_announcements(club.now, signed_in(club.group / "announcements"))
     club.run(3.0)
-    assert club.programs["ann"].office.proposal is None
+    assert club.programs["ann"].maintenance.proposal is None
     assert [event for event in club.events("ann") if "cannot be read" in event.get("what", "")]
     with pytest.raises(DataError):
         amendments.accept(club.root / "ann")
@@ -416,13 +416,13 @@ def test_a_model_in_other_units_predicts_the_same(old, new):
         return np.column_stack([X, np.ones(7)]) @ theta
 
     theta = rng.normal(size=3)
-    moved = _translated(theta, one, other, set(amendments.differences(one, other)))
+    moved = _converted(theta, one, other, set(amendments.differences(one, other)))
     assert np.allclose(predicted(one, theta), predicted(other, moved))
 
 
 def test_a_feature_that_is_gone_is_at_its_centre():
     one, other = charters({"features": ["a", "b"], "center": [0.0, 5.0], "scale": [1.0, 2.0]}, {"features": ["a"]})
-    moved = _translated(np.array([1.0, 2.0, 3.0]), one, other, set(amendments.differences(one, other)))
+    moved = _converted(np.array([1.0, 2.0, 3.0]), one, other, set(amendments.differences(one, other)))
     assert moved.tolist() == [1.0, 3.0]
 
 
@@ -438,16 +438,16 @@ def test_a_feature_that_is_gone_is_at_its_centre():
 def test_a_model_of_something_else_is_not_used(old, new):
     one, other = charters(old, new, features=["a"])
     with pytest.raises(DataError):
-        _translated(np.ones(1 + one.intercept), one, other, set(amendments.differences(one, other)))
+        _converted(np.ones(1 + one.intercept), one, other, set(amendments.differences(one, other)))
 
 
 def test_boosting_needs_the_same_stumps():
     boosted = {"features": ["a"], "labels": ["no", "yes"], "objective": "boosting", "method": "boosting"}
     one, other = charters(boosted, boosted | {"settings": {"stumps": 10}})
     with pytest.raises(DataError, match="another settings"):
-        _translated(np.ones(3), one, other, set(amendments.differences(one, other)))
+        _converted(np.ones(3), one, other, set(amendments.differences(one, other)))
     one, other = charters(boosted, boosted | {"coupling": 3.0})
-    assert _translated(np.ones(3), one, other, set(amendments.differences(one, other))).tolist() == [1.0, 1.0, 1.0]
+    assert _converted(np.ones(3), one, other, set(amendments.differences(one, other))).tolist() == [1.0, 1.0, 1.0]
 
 
 def test_a_model_beyond_the_new_radius_is_not_used(club):
@@ -459,7 +459,7 @@ def test_a_model_beyond_the_new_radius_is_not_used(club):
     state.save(write_record(msgspec.structs.replace(record, arrays=far)))
     club.amend("ann", radius=4.0)
     node = club.node("ann")
-    assert "is longer than 4" in club.words
+    assert "norm is greater than 4" in club.words
     assert np.linalg.norm(node.theta) <= 4.0  # its own
 
 
@@ -478,7 +478,7 @@ def test_one_that_was_away_is_told_by_those_that_have_moved_on(club):
     before = cat.mail.gate.refused.copy()
     club.programs["cat"]._receive(club.now, NOBODY, kept[0])
     club.run(3.0)
-    assert club.programs["cat"].office.proposal["run"] == ann.charter.run
+    assert club.programs["cat"].maintenance.proposal["run"] == ann.charter.run
     assert not (cat.mail.gate.refused - before)["signature"]
     club.stop()
     assert amendments.accept(club.root / "cat").charter == ann.charter

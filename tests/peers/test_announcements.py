@@ -11,7 +11,7 @@ from small_group import ADMIN, SmallGroup, key_of, public
 from coterie.errors import DataError, ParameterError, SignatureError
 from coterie.peers.group import announcements
 from coterie.peers.group.identity import certificate_der, make_ca, make_csr, new_tls_key, read_csr, sign_csr
-from coterie.peers.group.signed import SIGNATURE
+from coterie.peers.group.signed import SIGNATURE_BYTES
 from coterie.peers.wire.packet import ANNOUNCEMENT, HELLO, Refused, read_packet, write_hello
 
 pytestmark = pytest.mark.plain
@@ -73,7 +73,7 @@ def test_no_other_key_and_no_other_seal():
     with pytest.raises(SignatureError):
         announcements.read_announcement(key_of(ADMIN).sign(b"coterie roster 1\n" + body) + body, {public(ADMIN)})
     signed = bytearray(notice())
-    for place in (3, SIGNATURE + 2, len(signed) - 1):
+    for place in (3, SIGNATURE_BYTES + 2, len(signed) - 1):
         bad = bytes([*signed[:place], signed[place] ^ 1, *signed[place + 1 :]])
         with pytest.raises(SignatureError):
             announcements.read_announcement(bad, {public(ADMIN)})
@@ -149,7 +149,7 @@ def test_what_is_refused_has_a_reason(board):
 
 
 def test_there_is_an_end_to_topics(board):
-    for k in range(announcements.MOST_TOPICS):
+    for k in range(announcements.MAX_TOPICS):
         board.held["notice", f"n{k}"] = announcements.Announcement("notice", f"n{k}", 1, b"")
     with pytest.raises(Refused, match="size"):
         board.take(notice("one-more"))

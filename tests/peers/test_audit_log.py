@@ -16,7 +16,7 @@ from coterie.cli.console import AUDIT_FAILED
 from coterie.cli.peers import app
 from coterie.errors import DataError
 from coterie.peers.app.metrics import Log
-from coterie.peers.node.audit_log import LONGEST, AuditLog, Chronicle, read_audit
+from coterie.peers.node.audit_log import MAX_LINE_BYTES, AuditLog, Chronicle, read_audit
 from coterie.peers.node.program import Program
 from coterie.peers.transport.memory import Exchange, Memory
 
@@ -95,7 +95,7 @@ def test_a_disk_that_refuses_is_counted_and_no_reason_to_stop(tmp_path):
 
 
 def test_long_events_stay_readable(log):
-    log("odd", text="x" * LONGEST)
+    log("odd", text="x" * MAX_LINE_BYTES)
     log("next")
     found = read_audit(log.path)
     assert (found.broken, found.entries[-2].event, found.entries[-1].event) == (None, "odd", "next")

@@ -239,7 +239,7 @@ def no_limit(monkeypatch):
         (same_question, "cd", None, "twice"),
         (no_greeting, "private", None, "has not heard"),
         (no_farewell, "cd", "removal", "'removal' is not over"),
-        (no_alert, "cd", "fork", "says nothing of the fork"),
+        (no_alert, "cd", "fork", "no alert of the fork"),
         (no_limit, "cd", "floods", "'floods' is not over"),
     ],
 )

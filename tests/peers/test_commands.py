@@ -38,7 +38,7 @@ def test_defaults_are_those_of_python(tmp_path):
 
 
 def test_private_boosting_can_be_agreed_on_and_run(tmp_path):
-    """From the command to the letters: the default loss is one that can be private, over a public range."""
+    """From the command to the messages: the default loss is one that can be private, over a public range."""
     agreed = created(tmp_path / "group", *CLASSES, "--method", "boosting", "--epsilon", "1", "--set", "stumps=12")
     assert (agreed.objective, agreed.loss) == ("boosting", "logistic")
     names = ("method", "objective", "loss", "labels", "privacy", "settings", "confidence")
@@ -80,7 +80,7 @@ def test_coupling_goes_into_the_problem(tmp_path):
         (("--method", "djam", "--epsilon", "1"), "privacy: there is no private form of DJAM"),
         (("--set", "rho=1"), "settings has 'rho', which is not known"),
         (("--set", "rho"), "must be name=value"),
-        (("--scale", "1,2"), "--scale 1,2: must be a number for each feature that is one, which are"),
+        (("--scale", "1,2"), "--scale 1,2: must be a number for each feature that is a number, which are"),
         (("--scale", "age=1"), "--scale age=1: must be a number for each feature"),
         (("--target-scale", "2"), "for a target that is a number"),
         (("--center", "a"), "must be numbers with commas"),

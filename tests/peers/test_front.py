@@ -21,7 +21,7 @@ from coterie.peers.group import identity
 from coterie.peers.group.signed import signer
 from coterie.peers.transport.channel import MESSAGE
 from coterie.peers.transport.front import source_of
-from coterie.peers.transport.proofs import LONGEST, PREAUTH, Preauths, length, write_preauth
+from coterie.peers.transport.proofs import MAX_PREAUTH_BYTES, PREAUTH, Preauths, length, write_preauth
 from coterie.peers.wire.limits import Limits
 
 #: Another address of this machine, and the one where the honest are.
@@ -157,7 +157,7 @@ def test_who_is_besieged_dials_out(people, crowd):
     assert eventually(lambda: p.ann.transport.alive() == {1} and p.bob.transport.alive() == {0}, patience=5)
 
 
-# -- pre-authentications -----------------------------------------------------------------------------------------------------------
+# -- pre-authentications ----------------------------------------------------------------------------------------------
 
 
 def preauths_of(*names):
@@ -169,7 +169,7 @@ def preauths_of(*names):
 def test_a_preauth_is_good_once_for_one_and_from_one():
     sign = signer(seed_of("bob"))
     preauth = write_preauth("bob", "ann", sign)
-    assert len(preauth) == length(preauth) <= LONGEST
+    assert len(preauth) == length(preauth) <= MAX_PREAUTH_BYTES
     preauths = preauths_of("bob", "eve")
     assert preauths.claimed(preauth) == "bob"
     assert preauths.check("bob", preauth)

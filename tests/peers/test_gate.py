@@ -18,10 +18,10 @@ from coterie.core.methods.admm import MAX_RHO
 from coterie.core.wrap.learned import ANSWER, ANSWER_LENGTH, ASK, OFFSET, WEIGHT
 from coterie.core.wrap.sampling import SHUFFLE, SHUFFLED
 from coterie.engines.wire import write_numbers
-from coterie.peers.node.freshness import ASK_BURST, ASK_RATE, DOUBLED_LASTS, PATIENCE
+from coterie.peers.node.freshness import ASK_BURST, ASK_RATE, DOUBLED_LASTS, FIRST_WAIT
 from coterie.peers.node.node import LEAVES
 from coterie.peers.wire import packet as wire
-from coterie.peers.wire.gate import BURST, REASONS, Gate, Refused, check_message
+from coterie.peers.wire.gate import BURST_SECONDS, REASONS, Gate, Refused, check_message
 from coterie.peers.wire.limits import Bucket
 
 pytestmark = pytest.mark.plain
@@ -181,14 +181,14 @@ def test_a_flood_is_held_up_and_others_are_not():
         reason = reason_of(gate, signed(sequence=number), now=k / 1000)
         assert reason in (None, "rate")
         passed += reason is None
-    assert passed <= BURST * rate + 2.0 * rate + 1
-    assert passed >= BURST * rate
+    assert passed <= BURST_SECONDS * rate + 2.0 * rate + 1
+    assert passed >= BURST_SECONDS * rate
     for k in range(20):
         message = signed(sender=BOB, sign=BOB, sequence=k + 1)
         assert reason_of(gate, message, BOB, now=k / rate) is None
     assert reason_of(gate, signed(sequence=number + 1), now=60.0) is None  # and when it is over, it is over
     for _ in range(1000):
-        reason_of(gate, b"not even a letter", now=60.0)
+        reason_of(gate, b"not even a message", now=60.0)
     assert reason_of(gate, signed(sequence=number + 2), now=60.0) == "rate"
 
 
@@ -197,7 +197,7 @@ def test_a_clock_that_goes_back_fills_no_bucket():
     assert [bucket.take(now) for now in (10.0, 10.0, 10.0, 5.0, 5.5, 6.0)] == [True, True, False, False, False, True]
 
 
-# -- what is in a message -----------------------------------------------------------------------------------------------
+# -- what is in a message ---------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -482,7 +482,7 @@ def test_an_unproven_sender_is_asked():
     node = group.nodes[0] = group.make(0)
     node.open(group.now)
     assert taken(group, node, 1, model(group, 1, 0, 7.0))[0] == "unproven"
-    asked = [send for send in node.tick(group.now + PATIENCE) if send.to == 1]
+    asked = [send for send in node.tick(group.now + FIRST_WAIT) if send.to == 1]
     assert wire.read_packet(asked[0].data)[0].kind == wire.HELLO
 
 

@@ -140,10 +140,10 @@ def test_newer_records_replace_older_ones_and_ages_add_up_without_clocks():
 def test_records_expire_everywhere_and_do_not_come_back(monkeypatch):
     group = line_of_six().run(300.0)
     group.crash(0)
-    monkeypatch.setattr(health, "LONGEST_WAIT", 600.0)
-    group.run(health.EXPIRES + 3000.0)
+    monkeypatch.setattr(health, "MAX_WAIT", 600.0)
+    group.run(health.EXPIRY_SECONDS + 3000.0)
     assert all(0 not in seen_by(group, i) for i in range(1, 6))
-    group.run(health.EXPIRES)
+    group.run(health.EXPIRY_SECONDS)
     assert all(0 not in seen_by(group, i) for i in range(1, 6))
     assert 0 not in group.nodes[5].health._known
 
@@ -222,7 +222,7 @@ def test_a_replay_changes_nothing():
 def test_strangers_and_its_own_records_are_not_kept():
     board = board_of()
     mine, stranger = signed(record(0, start=1, number=99)), signed(record(9))
-    assert board.take(0.0, 2, encode([(0.0, mine), (0.0, stranger), (health.EXPIRES, signed(record(1)))])) == 0
+    assert board.take(0.0, 2, encode([(0.0, mine), (0.0, stranger), (health.EXPIRY_SECONDS, signed(record(1)))])) == 0
     assert board.rows(0.0) == []
 
 

@@ -16,7 +16,7 @@ import pytest
 from small_group import P, SmallGroup
 
 from coterie.errors import ParameterError
-from coterie.peers.app.metrics import LINES, Log, Metrics, prometheus
+from coterie.peers.app.metrics import LINES_PER_MINUTE, Log, Metrics, prometheus
 from coterie.peers.app.status import status_of
 from coterie.peers.model.scores import score_of, scores, served_by
 from coterie.peers.model.tables import work_of
@@ -45,8 +45,8 @@ def test_a_log_is_bounded_and_counts_what_it_leaves_out():
     log("refused", reason="the last one")
     lines = [json.loads(line) for line in stream.getvalue().splitlines()]
     loud = [line for line in lines if line["event"] == "refused"]
-    assert len(loud) <= LINES * (minutes + 1) + 1
-    assert len(loud) >= LINES * minutes
+    assert len(loud) <= LINES_PER_MINUTE * (minutes + 1) + 1
+    assert len(loud) >= LINES_PER_MINUTE * minutes
     assert sum(line.get("not_logged", 0) for line in loud) + len(loud) == count + 1
     assert loud[-1]["not_logged"] > 0
     assert log.silenced == {}
@@ -96,7 +96,7 @@ def parsed(text):
 def program(tmp_path):
     group = SmallGroup("private").start().run(10.0)
     node = group.nodes[0]
-    node.receive(group.now, 1, b"not a letter")
+    node.receive(group.now, 1, b"not a message")
     node.receive(group.now, 77, b"nor this")
     transport = Memory(Exchange(by_hand=True), "m0", 0)
     options = {"settings": Settings(metrics=0), "clock": lambda: group.now}
@@ -274,7 +274,7 @@ def test_a_private_peer_with_few_rows_does_not_use_what_it_has_published():
     node = group.nodes[0]
     assert served(node)[0] == "own"
     assert np.array_equal(served(node)[1], node.work.local)
-    assert "not worked out yet" in scores(node)["why"]
+    assert "not computed yet" in scores(node)["why"]
     assert served_by(node, node.work.local).how == "together"
 
 

@@ -18,7 +18,7 @@ from coterie.core.messages import Bounds, Contents, SingleVector, Vector, in_sin
 from coterie.engines.arrays import arrays_of, part_of
 from coterie.engines.wire import decode
 from coterie.errors import DataError, ParameterError, StateError
-from coterie.peers.group.charter import MAX_MESSAGE, charter_in, charter_json, read_charter
+from coterie.peers.group.charter import MAX_MESSAGE_BYTES, charter_in, charter_json, read_charter
 from coterie.peers.group.networks import load_model, model_of, roles
 from coterie.peers.model.model import predict_file
 from coterie.peers.model.scores import scores
@@ -86,7 +86,7 @@ def simulated(group):
 # -- the model ---------------------------------------------------------------------------------------------------------
 
 
-# -- messages -----------------------------------------------------------------------------------------------------------
+# -- messages ---------------------------------------------------------------------------------------------------------
 
 
 def test_networks_travel_in_single_precision():
@@ -239,7 +239,7 @@ def test_charters_come_back_from_their_files():
         ({"learned": {}}, "learned does not go with a network"),
         ({"method": "cd"}, "do not go together"),
         ({"method": "gradient-tracking"}, "do not go together"),
-        ({"objective": "personalized", "method": "cd"}, "has the objective 'differentiable'"),
+        ({"objective": "personalized", "method": "cd"}, "'differentiable' needs a network"),
         ({"network": {"hidden": 4, "parts": [("a", 2)]}}, "either hidden"),
         ({"network": {"personal": ["head"]}}, "either hidden"),
         ({"network": {"hidden": 4, "personal": ["tail"]}}, "no parameter begins with 'tail'"),
@@ -253,7 +253,7 @@ def test_charters_come_back_from_their_files():
         ({"settings": {"mixing": "weights"}}, "settings has 'mixing', which is not known"),
         ({"settings": {"rate": -1.0}}, "settings: SGD: rate = -1.0: expected a positive finite number"),
         ({"settings": {"optimiser": "os.system"}}, "must be one of sgd, adam"),
-        ({"loss": "hinge"}, "the loss of a network is its own"),
+        ({"loss": "hinge"}, "a network has the loss"),
         ({"radius": 1e40}, "single precision"),
     ],
 )
@@ -268,7 +268,7 @@ def test_messages_that_could_not_pass_are_refused_before_anybody_agrees():
     agreed = charter_of(**WORDS | wide)
     assert 4 * 80_000 < agreed.message_bytes == 400_000
     agreed = charter_of(**WORDS | {"network": {"hidden": 30_000}})
-    assert 400_000 < 4 * model_of(agreed).size < agreed.message_bytes <= MAX_MESSAGE
+    assert 400_000 < 4 * model_of(agreed).size < agreed.message_bytes <= MAX_MESSAGE_BYTES
     check_charter(agreed)
     with pytest.raises(ParameterError, match=r"message_bytes=300000: a message of this network takes up to 320\d\d\d"):
         check_charter(charter_of(**WORDS | wide, message_bytes=300_000))
@@ -290,9 +290,9 @@ def test_members_bring_the_same_model_or_are_refused(tmp_path):
     assert model_of(agreed, file).size == 4
     (tmp_path / "other").mkdir()
     for charter, other, error, words in (
-        (agreed, None, DataError, r"brings its model, of the parameters weight \(3\), bias \(1\)"),
+        (agreed, None, DataError, r"brings its model, with the parameters weight \(3\), bias \(1\)"),
         (agreed, {"first": "slope"}, DataError, r"are slope \(3\), bias \(1\), and the charter has weight"),
-        (agreed, {"answer": "np.tanh(X @ theta[:3] + theta[3])"}, DataError, "computes something else, or begins"),
+        (agreed, {"answer": "np.tanh(X @ theta[:3] + theta[3])"}, DataError, "with other initial predictions"),
         (agreed, {"answer": "np.zeros((len(X), 5))"}, DataError, "shape"),
         (charter_of(**WORDS), {}, ParameterError, "leave out --model"),
         (charter_of(), {}, ParameterError, "linear models"),
@@ -360,7 +360,7 @@ def test_predictions_are_those_of_the_model(tmp_path):
         settings.write(f'model = "{file}"\n')
     assert said("peer", "predict", peer, rows, "-o", tmp_path / "out.csv")["rows"] == 2
     (peer / "model.json").write_text(json.dumps(kept | {"theta": [1.0, 2.0]}))
-    with pytest.raises(DataError, match="has 2 numbers, and the charter asks for 4"):
+    with pytest.raises(DataError, match="has 2 parameters, and the charter asks for 4"):
         predict_file(peer, rows, tmp_path / "out.csv", file)
 
 

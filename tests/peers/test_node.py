@@ -23,8 +23,8 @@ from coterie.peers.app.status import status_of
 from coterie.peers.group.roster import lists_in, sign_roster
 from coterie.peers.model.tables import problem_of
 from coterie.peers.node.mailbox import NOBODY
-from coterie.peers.node.membership import MOST_FORKS
-from coterie.peers.node.node import REFRESH
+from coterie.peers.node.membership import MAX_FORKS
+from coterie.peers.node.node import WAKES_PER_HELLO
 from coterie.peers.node.program import Program
 from coterie.peers.node.state import read_record, theta_path, unpack
 from coterie.peers.transport.memory import Exchange, Memory
@@ -159,7 +159,7 @@ def test_a_new_member_becomes_known_through_one():
     signed = group.change(add=[3])
     group.send(1, group.nodes[1].take_roster(group.now, signed))  # who is not even its neighbour
     group.settle()
-    group.run(REFRESH * 10)
+    group.run(WAKES_PER_HELLO * 10)
     assert [node.group.roster.version for node in group.nodes.values()] == [2, 2, 2]
     assert 3 in group.nodes[0].edges
     at_optimum(group.start(3))
@@ -257,7 +257,7 @@ def test_a_question_to_somebody_who_is_muted_is_void():
     assert 1 not in node.fresh.proven
 
 
-# -- learned edges ------------------------------------------------------------------------------------------------------
+# -- learned edges ----------------------------------------------------------------------------------------------------
 
 
 def test_learned_edges_change_and_both_ends_agree():
@@ -545,7 +545,7 @@ def test_an_older_list_that_was_never_a_part_of_this_one_is_a_fork():
     assert group.nodes[0].group.fork is not None
     for k in range(20):  # however many there are, what is said of it is bounded
         give(group, 0, other.with_edge(0, 2, 5.0 + k))
-    assert group.nodes[0].errors["fork"] <= MOST_FORKS
+    assert group.nodes[0].errors["fork"] <= MAX_FORKS
     assert group.nodes[0].group.roster == long
 
 

@@ -40,7 +40,7 @@ from coterie.peers.app.status import status_of
 from coterie.peers.group.groups import create, enroll
 from coterie.peers.model.scores import influences, score_of
 from coterie.peers.node.checks import Finding, findings, is_stale, mover, worst
-from coterie.peers.node.mailbox import INBOX
+from coterie.peers.node.mailbox import INBOX_PACKETS
 from coterie.peers.node.process import Live, ask, notify, running
 from coterie.peers.node.program import Program, _json
 from coterie.peers.node.service import unit_of
@@ -294,11 +294,11 @@ def program_of(group, folder, **more):
 def test_refusals_are_counted_by_sender(group, tmp_path):
     node, program = group.nodes[0], program_of(group, tmp_path)
     for _ in range(3):
-        node.receive(group.now, 1, b"not a letter")
+        node.receive(group.now, 1, b"not a message")
     node.receive(group.now, 2, bytes(group.charter.message_bytes + 1))
     for stranger in range(77, 177):
-        node.receive(group.now, stranger, b"not a letter")
-    for _ in range(INBOX + 5):
+        node.receive(group.now, stranger, b"not a message")
+    for _ in range(INBOX_PACKETS + 5):
         program.inbox.put(3, b"letter")
     status = status_of(program)
     assert status["refused_by"] == {"m1": {"format": 3}, "m2": {"size": 1}, "m3": {"overflow": 5}}
@@ -440,7 +440,7 @@ def test_a_private_peer_does_not_tell_everybody_what_its_data_say(tmp_path):
     assert "served" in {one.check for one in findings(status, 0.0)}  # its owner may know
 
 
-def test_a_status_that_cannot_be_written_is_a_trouble(group, tmp_path):
+def test_a_status_that_cannot_be_written_is_an_error(group, tmp_path):
     folder = tmp_path / "ann"
     folder.mkdir()
     stream = io.StringIO()
@@ -474,13 +474,13 @@ def test_a_status_is_json_for_every_reader():
     assert found == {"score": None, "edges": [{"influence": None}]}
 
 
-def test_a_broken_certificate_is_a_trouble_and_no_end(group, tmp_path):
+def test_a_broken_certificate_is_an_error_and_no_end(group, tmp_path):
     program = program_of(group, tmp_path)
     text = "tls.crt, tls.key and ca.crt cannot be used for TLS"
-    program.office._look_at_certificate = Mock(side_effect=ParameterError(text))
+    program.maintenance._look_at_certificate = Mock(side_effect=ParameterError(text))
     program._housekeeping(group.now)
     assert "cannot be used for TLS" in program.node.errors.last
-    assert program.node.errors["office"] == 1
+    assert program.node.errors["maintenance"] == 1
     assert not program._stopping
 
 
@@ -639,7 +639,7 @@ def metrics(tmp_path_factory):
     for words in ("cd", "private"):
         group = SmallGroup(words).start().run(5.0)
         node, program = group.nodes[0], program_of(group, tmp_path_factory.mktemp("p"), expires="2030-01-01T00:00:00Z")
-        node.receive(group.now, 1, b"not a letter")
+        node.receive(group.now, 1, b"not a message")
         node.errors["disk"] += 1
         if words == "cd":
             node.method = moved_by(lambda arrays, own, edge: np.ones(arrays.peer.shape))
@@ -761,7 +761,7 @@ def test_a_port_that_is_taken_is_for_later_too(tmp_path):
             assert "Traceback" not in done.stderr
 
 
-def test_a_status_says_which_model_is_served_until_when_and_what_the_trouble_was(group, tmp_path):
+def test_a_status_says_which_model_is_served_until_when_and_what_the_error_was(group, tmp_path):
     """What README and peers.md promise of it."""
     status = status_of(program_of(group, tmp_path)) | {"running": True, "pid": 1, "score": 1.5, "score_alone": 0.0}
     status |= {"served": "together", "why": "not clearly worse", "scored_on": "own rows", "rows_aside": 0}

@@ -47,8 +47,8 @@ def test_what_is_written_is_read(packet, member):
     data = wire.write_packet(packet, key_of(member).sign)
     found, signature, signed = wire.read_packet(data)
     assert found == packet
-    assert signature == data[: wire.SIGNATURE]
-    assert signed == wire.CONTEXT + data[wire.SIGNATURE :]
+    assert signature == data[: wire.SIGNATURE_BYTES]
+    assert signed == wire.CONTEXT + data[wire.SIGNATURE_BYTES :]
     key_of(member).public_key().verify(signature, signed)  # or it raises
 
 
@@ -73,7 +73,7 @@ def packed(**other):
         "version": 2, "run": RUN, "sender": 0, "to": 1, "session": 1, "sequence": 1, "largest": 0, "kind": 0,
         "content": b"",
     } | other  # fmt: skip
-    return bytes(wire.SIGNATURE) + msgspec.msgpack.encode(list(fields.values()))
+    return bytes(wire.SIGNATURE_BYTES) + msgspec.msgpack.encode(list(fields.values()))
 
 
 @pytest.mark.parametrize(
@@ -96,8 +96,8 @@ def test_numbers_beyond_their_bounds_are_no_packet(bad):
 
 
 def test_a_packet_is_a_whole_array_and_nothing_else():
-    good = msgspec.msgpack.decode(packed()[wire.SIGNATURE :])
-    head = bytes(wire.SIGNATURE)
+    good = msgspec.msgpack.decode(packed()[wire.SIGNATURE_BYTES :])
+    head = bytes(wire.SIGNATURE_BYTES)
     for bad in (good[:7], good[:8], [], {}, {"version": 1}, 7, None, b"packet", [good]):
         with pytest.raises(DataError):
             wire.read_packet(head + msgspec.msgpack.encode(bad))
@@ -119,9 +119,9 @@ def mutants(messages, count):
     """Messages that nobody has signed: (owner of the key it came by, bytes)."""
     honest = {data for _, data in messages}
     for k, (owner, data) in enumerate(messages):
-        fields = msgspec.msgpack.decode(data[wire.SIGNATURE :])
+        fields = msgspec.msgpack.decode(data[wire.SIGNATURE_BYTES :])
         fields[5] += 1000  # as who wants an old message to count as new
-        yield owner, data[: wire.SIGNATURE] + msgspec.msgpack.encode(fields)
+        yield owner, data[: wire.SIGNATURE_BYTES] + msgspec.msgpack.encode(fields)
         yield from ((owner, bad) for bad in mutations(data, count // len(messages), k) if bad not in honest)
 
 

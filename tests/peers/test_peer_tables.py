@@ -23,10 +23,10 @@ from coterie.peers.app.status import status_of
 from coterie.peers.group.charter import Encoding, charter_json, make_charter, read_charter
 from coterie.peers.group.declare import declared, from_model
 from coterie.peers.group.scales import combined, write_scale
-from coterie.peers.model.alone import alone
 from coterie.peers.model.cells import label_of
 from coterie.peers.model.encoding import rows_of_cells
 from coterie.peers.model.model import Model, predict_file, predicted, read_model
+from coterie.peers.model.own_model import fit_own_rows
 from coterie.peers.model.scores import model_of, scores, served_by, worse
 from coterie.peers.model.tables import kept_aside, read_rows, rows_of, work_of, work_of_table
 from coterie.peers.model.work import read_work, write_work
@@ -48,7 +48,7 @@ def written(path, text):
 
 
 def group_of(agreed, frames, holdout=0.0):
-    """Peers with tables of their own, each tied to those one, two and five places on."""
+    """Peers with tables of their own, each with edges to the peers one, two and five places on."""
     n = len(frames)
     pairs = {tuple(sorted((i, (i + step) % n))) for i in range(n) for step in (1, 2, 5)}
     work = [work_of_table(agreed, frame, holdout) for frame in frames]
@@ -98,7 +98,7 @@ def test_untidy_input_means_what_people_mean(tmp_path):
         ("age,dose,ill\n1,2\n", "line 2 has 2 cells, and the first line names 3 columns"),
         (
             "age,dose,ill\n,2,no\n,3,yes\n",
-            "a missing value in column 'age', row 1, and nothing is known to fill it with",
+            "a missing value in column 'age', row 1, and there is no value to fill it with",
         ),
         ("", "the file is empty"),
         ("age,age,dose,ill\n1,1,2,no\n", "has no column 'age'"),
@@ -126,7 +126,7 @@ def test_a_gap_of_a_private_peer_needs_a_public_number(tmp_path):
     """The mean of its own rows would be in every row with a gap: one row would count more than once."""
     path = written(tmp_path / "rows.csv", "age,dose,ill\n1,2,no\n,3,yes\n")
     private = {"privacy": {"epsilon": 1.0}}
-    with pytest.raises(DataError, match="nothing is known to fill it with"):
+    with pytest.raises(DataError, match="there is no value to fill it with"):
         read_rows(charter(**private), path)
     assert read_rows(charter(**private, center=[5.0, 0.0]), path).X.tolist() == [[-4, 2, 1], [0, 3, 1]]
 
@@ -318,7 +318,7 @@ def test_families_that_peers_cannot_learn_are_named(tmp_path, patients, loss):
 def test_models_that_peers_cannot_take_over_are_refused(tmp_path, patients):
     X = patients[["clinic", "age", "dose"]].dropna()
     three = ct.CollaborativeClassifier().fit(X, patients["city"][X.index], agents="clinic")
-    with pytest.raises(DataError, match="3 classes, and peers know two"):
+    with pytest.raises(DataError, match="3 classes; peers learn two"):
         from_model(ct.save(three, tmp_path / "three"))
     related = ct.RelationshipRegressor().fit(X[:20], patients["cost"][X.index[:20]], agents="clinic")
     with pytest.raises(DataError, match="RelationshipRegressor, whose columns"):
@@ -350,10 +350,10 @@ def test_a_model_trained_alone_does_not_depend_on_units(loss):
     z = X @ [1.0, -2.0, 0.0] + 0.5
     y = z + 0.3 * rng.normal(size=25) if loss == "squared" else np.where(z + rng.logistic(size=25) > 0, 1.0, -1.0)
     ones = np.ones((25, 1))
-    base = alone(LOSSES[loss], np.hstack([X, ones]), y, intercept=True)
+    base = fit_own_rows(LOSSES[loss], np.hstack([X, ones]), y, intercept=True)
     factor, shift = np.array([0.01, 300.0, 7.0]), np.array([50.0, -4000.0, 0.0])
     a, b = (1000.0, 15000.0) if loss == "squared" else (1.0, 0.0)
-    moved = alone(LOSSES[loss], np.hstack([X * factor + shift, ones]), a * y + b, intercept=True)
+    moved = fit_own_rows(LOSSES[loss], np.hstack([X * factor + shift, ones]), a * y + b, intercept=True)
     new = rng.normal(size=(5, 3))
     plain, other = np.hstack([new, ones[:5]]), np.hstack([new * factor + shift, ones[:5]])
     assert np.allclose(other @ moved.theta, a * (plain @ base.theta) + b, rtol=1e-6)
@@ -364,12 +364,12 @@ def test_a_model_trained_alone_does_not_depend_on_units(loss):
 
 def test_a_model_trained_alone_is_a_careful_one():
     """Never useless: with one row it predicts that row; with rows of one class, that class without being sure."""
-    one = alone(LOSSES["squared"], np.array([[50.0, 300.0, 1.0]]), np.array([15000.0]), intercept=True)
+    one = fit_own_rows(LOSSES["squared"], np.array([[50.0, 300.0, 1.0]]), np.array([15000.0]), intercept=True)
     assert [60.0, 200.0, 1.0] @ one.theta == pytest.approx(15000.0)
     assert one.noise > 0.0
-    sure = alone(LOSSES["logistic"], np.array([[1.0, 1.0], [2.0, 1.0], [3.0, 1.0]]), np.ones(3), intercept=True)
+    sure = fit_own_rows(LOSSES["logistic"], np.array([[1.0, 1.0], [2.0, 1.0], [3.0, 1.0]]), np.ones(3), intercept=True)
     assert 0.5 < 1 / (1 + np.exp(-([2.0, 1.0] @ sure.theta))) < 0.98
-    assert alone(LOSSES["squared"], np.empty((0, 2)), np.empty(0), intercept=True) is None
+    assert fit_own_rows(LOSSES["squared"], np.empty((0, 2)), np.empty(0), intercept=True) is None
     for X, y in (([[1e200, 1.0], [-1e200, 1.0]], [1.0, 2.0]), ([[1.0, 1.0], [2.0, 1.0]], [1e300, -1e300])):
         with np.errstate(all="ignore"), contextlib.suppress(DataError):  # either a model, or a word
             assert np.isfinite(work_of(charter(features=["age"], labels=None), np.array(X), np.array(y)).local).all()
@@ -378,7 +378,7 @@ def test_a_model_trained_alone_is_a_careful_one():
     for _ in range(60):
         X = np.hstack([rng.normal(size=(108, 6)), np.ones((108, 1))])
         y = X @ rng.normal(size=7) + rng.normal(size=108)
-        theta = alone(LOSSES["squared"], X[:8], y[:8], intercept=True).theta
+        theta = fit_own_rows(LOSSES["squared"], X[:8], y[:8], intercept=True).theta
         errors.append(np.mean((X[8:] @ theta - y[8:]) ** 2))
         guess.append(np.mean((y[:8].mean() - y[8:]) ** 2))
     assert np.mean(errors) < np.mean(guess)
@@ -391,7 +391,7 @@ def test_intervals_of_a_model_trained_alone_hold_what_they_say():
     for _ in range(60):
         X = np.column_stack([rng.normal(50, 10, 112), rng.normal(0, 0.1, 112), np.ones(112)])
         y = X @ (rng.normal(size=3) * [1.0, 100.0, 1000.0]) + 5.0 * rng.normal(size=112)
-        found = alone(LOSSES["squared"], X[:12], y[:12], intercept=True)
+        found = fit_own_rows(LOSSES["squared"], X[:12], y[:12], intercept=True)
         columns = predicted(agreed, Model("alone", found.theta, found.covariance, found.noise, np.zeros(2)), X[12:])
         held.append(np.mean((columns["low"] <= y[12:]) & (y[12:] <= columns["high"])))
     assert 0.82 < np.mean(held) < 0.97
@@ -527,7 +527,7 @@ def test_what_does_not_go_with_pooling():
             charter(**fields)
     with pytest.raises(ParameterError, match="learned does not go with pooling"):
         charter(method="gossip-pooling", learned={})
-    with pytest.raises(DataError, match="longer than 1000"):  # over a graph it is refused, as ever
+    with pytest.raises(DataError, match="at most 1000"):  # over a graph it is refused, as ever
         work_of(charter(labels=None, objective="personalized"), np.ones((3, 3)), np.full(3, 1e5))
     work_of(charter(labels=None), np.ones((3, 3)), np.full(3, 1e5))
 
@@ -721,7 +721,7 @@ def test_a_running_peer_goes_on_with_the_old_rows_until_there_are_good_ones(tmp_
 # -- edges, and scales over a graph ------------------------------------------------------------------------------------
 
 
-def test_newcomers_of_a_pooling_group_are_tied_without_a_word(tmp_path):
+def test_newcomers_of_a_pooling_group_have_edges_without_a_word(tmp_path):
     """Create and two inits are all that two peers on one machine need."""
     from coterie.peers.group.groups import enroll, load_group
 

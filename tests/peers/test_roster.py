@@ -12,7 +12,7 @@ from small_group import charter_of, key_of
 from coterie.errors import DataError, ParameterError, SignatureError
 from coterie.peers.group.identity import new_signing_key, public_bytes
 from coterie.peers.group.roster import (
-    HISTORY,
+    MAX_HISTORY,
     ROSTERS,
     Member,
     Relay,
@@ -214,8 +214,8 @@ def test_versions_are_chained():
     assert later.history[-1] == (1, first.digest)
     assert (relation(first, later), relation(later, first), relation(later, later)) == ("newer", "older", "same")
     assert relation(first, later) == "newer"
-    long = grown(first, HISTORY + 5)
-    assert len(long.history) == HISTORY
+    long = grown(first, MAX_HISTORY + 5)
+    assert len(long.history) == MAX_HISTORY
     assert relation(first, long) == "newer"  # out of sight: the version counts
     assert relation(grown(first, 6), long) == "newer"
 
@@ -351,7 +351,7 @@ def test_a_message_carries_the_list_of_a_thousand_members():
     """With six edges for each, long names, and room for a charter that amends this one."""
     members = [Member(f"member-{k:04d}.example.org", k, key(k + 1), f"host-{k}.example.org:7447") for k in range(1000)]
     edges = [tuple(sorted((k, (k + step) % 1000))) for k in range(1000) for step in (1, 5, 9, 30, 70, 200)]
-    history = [(70 - k, bytes(16)) for k in range(HISTORY)]
+    history = [(70 - k, bytes(16)) for k in range(MAX_HISTORY)]
     signed = sign_roster(roster(71, members=members, edges=[(*edge, 1.0) for edge in edges], history=history), ADMIN)
     assert len(signed) < CHARTER.message_bytes - 100_000
 

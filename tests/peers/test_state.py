@@ -80,9 +80,9 @@ def test_whose_state_it_is():
     assert begin().starts == record.starts + 1
     arrays = record.arrays
     for other, message in (
-        ({"words": "djam"}, r"of run .*, and the charter beside it of run .*coterie peer accept.*move that"),
+        ({"words": "djam"}, r"of run .*, and the charter beside it of run .*coterie peer accept.*move the .*state"),
         ({"run": "00" * 16}, rf"of run {'00' * 16}, and the charter beside it of run {record.run}"),
-        ({"member": 1}, r"of member 0, and this is 1, .*move that file away"),
+        ({"member": 1}, r"of member 0, and this is 1, .*move the state file away"),
         ({"address": 3}, "of member 3, and this is 0"),
         ({"arrays": {path: array for path, array in arrays.items() if path != "edge.copy"}}, r"no 'edge\.copy'"),
         ({"arrays": arrays | states.pack("own", {"theta": np.zeros((1, P + 1))})}, "models of shape"),

@@ -38,7 +38,7 @@ from coterie.peers.transport.channel import (
 )
 from coterie.peers.transport.hub import Hub
 from coterie.peers.transport.over_tls import TlsTransport
-from coterie.peers.transport.proofs import Papers, Seals
+from coterie.peers.transport.proofs import Seals, TlsContexts
 from coterie.peers.transport.relay import RelayHub, TlsRelay
 from coterie.peers.wire.limits import Limits
 
@@ -361,7 +361,7 @@ def test_who_sends_too_much_is_read_more_slowly(people, bare, authority):
     assert still_works(p.ann, p.bob)
 
 
-# -- non-members ---------------------------------------------------------------------------------------------------------
+# -- non-members ------------------------------------------------------------------------------------------------------
 
 
 def test_a_non_member_can_bring_a_list_and_do_nothing_else(people, bare, authority):
@@ -379,8 +379,8 @@ def test_a_non_member_can_bring_a_list_and_do_nothing_else(people, bare, authori
     assert p.ann.transport.alive() <= {1}
     p.ann.transport.admit([p.bob.contact, contact_of("eve")])
     assert eventually(lambda: ADMITTED in eve.kinds())  # the same connection is a link now
-    eve.send(MESSAGE, b"and now a letter")
-    assert eventually(lambda: (7, b"and now a letter") in p.ann.came)
+    eve.send(MESSAGE, b"and now a message")
+    assert eventually(lambda: (7, b"and now a message") in p.ann.came)
     p.ann.transport.keep_roster(b"newer")
     p.ann.transport.admit([p.bob.contact])
     assert eventually(eve.ended.is_set)
@@ -489,7 +489,7 @@ def test_a_connection_that_is_made_while_the_transport_closes_is_closed(authorit
     loop = asyncio.SelectorEventLoop()
     goal = socket.create_server(("127.0.0.1", 0))
 
-    class ClosedInBetween(Papers):
+    class ClosedInBetween(TlsContexts):
         @property
         def dialling(self):  # asked for when there is a connection
             loop.call_soon(hub.close)
@@ -552,7 +552,7 @@ def test_who_says_nothing_is_missed_after_three_seconds(people, bare, authority)
 
 @pytest.mark.slow
 def test_who_was_stopped_itself_does_not_blame_the_others(people, monkeypatch):
-    monkeypatch.setattr(hub, "STOPPED", 1.0)
+    monkeypatch.setattr(hub, "STOPPED_SECONDS", 1.0)
     p = people("ann", "bob", ann={"limits": Limits(dead=1.5)}, bob={"limits": Limits(dead=30.0)})
     assert eventually(lambda: p.ann.transport.alive() == {1} and p.bob.transport.alive() == {0})
     goes_on, came = threading.Event(), len(p.ann.came)

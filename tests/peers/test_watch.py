@@ -258,7 +258,7 @@ def test_a_recorder_writes_what_watch_reads(tmp_path):
 
 
 def test_what_cannot_be_watched_is_refused(tmp_path):
-    with pytest.raises(IdentityError, match="nothing to watch"):
+    with pytest.raises(IdentityError, match="cannot be watched"):
         source_of(tmp_path / "nowhere")
     (tmp_path / "admin.key").touch()
     with pytest.raises(IdentityError, match="admin"):
@@ -303,7 +303,7 @@ def test_history_is_bounded_and_spans_everything():
 
 def test_many_agents_are_told_as_bands_and_members_may_join():
     history = History()
-    few = {f"a{k}": (float(k), float(-k)) for k in range(histories.LINES)}
+    few = {f"a{k}": (float(k), float(-k)) for k in range(histories.MAX_LINES)}
     history.add(0.0, few)
     assert history.since(-1, 0)["lines"]["a3"] == [3.0]
     history.add(1.0, few | {"late": (7.0, None)})

@@ -348,14 +348,14 @@ def show_group(
     """Show members, edges and public numbers of a group or a peer's folder, and whether two lists are compatible."""
     from .._files import read_bounded
     from ..peers.group.charter import read_charter
-    from ..peers.group.roster import compared, described, lists_in, read_fork, read_roster, signers, told
+    from ..peers.group.roster import compared, described, lists_in, read_fork, read_roster, signers, version_text
 
     if not (folder / "charter.json").exists():
         raise DataError(f"{folder} holds neither a group nor a peer that has joined one")
     charter, signed = read_charter(read_bounded(folder / "charter.json")), read_bounded(folder / "roster")
     roster = read_roster(signed, charter)
     names = {member.address: member.name for member in roster.members}
-    title = f"run {charter.run}: {charter.method}, {charter.objective}; members, {told(roster)}"
+    title = f"run {charter.run}: {charter.method}, {charter.objective}; members, {version_text(roster)}"
     table = Table(*columns("name", "address", "endpoint", "neighbours"), title=title)
     for member in roster.members:
         near = ", ".join(f"{names[j]} ({w:g})" for j, w in sorted(roster.neighbours(member.address).items()))
@@ -442,9 +442,9 @@ def accept_administration(
     as_json: AsJson = False,
 ) -> None:
     """Become an admin: the folder becomes a group's folder, for all commands of an admin."""
-    from ..peers.group.admins import take_office
+    from ..peers.group.admins import accept_delegation
 
-    roster = take_office(folder, delegation, run_id)
+    roster = accept_delegation(folder, delegation, run_id)
     text = f"admin of run {roster.run}; members: {len(roster.members)}; list of members, version {roster.version}\n"
     text += f"Before you sign, take over what other admins have signed: coterie group update {folder} LIST"
     show({"run": roster.run, "version": roster.version}, text, as_json)

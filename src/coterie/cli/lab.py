@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 #: Maximum number of peers in a lab on one machine.
 MAX_PEERS = 500
 #: Wakes per second that a processor can do, with about ten edges for each peer.
-WAKES_PER_SECOND = 50.0
+MAX_WAKES_PER_CORE = 50.0
 #: Seconds between two lines of progress without a terminal.
 SECONDS_PER_LINE = 10.0
 ACTIONS = ("kill", "start", "pause", "resume", "partition", "heal", "status", "stop")
@@ -93,7 +93,7 @@ def lab_command(
     from ..core.methods import METHODS
     from ..peers.lab import Lab, charter_fields, from_table, synthetic
     from ..peers.lab.processes import check_folder
-    from ..peers.lab.tasks import RATE
+    from ..peers.lab.tasks import WAKES_PER_SECOND
 
     if method in METHODS and not METHODS[method].promises.minimises:
         raise ParameterError(
@@ -106,7 +106,8 @@ def lab_command(
             task = from_table(data, agent or "", target or "", n, edges, neighbours)
         else:
             task = synthetic(n or 0, features, seed, neighbours)
-        rate = min(RATE, WAKES_PER_SECOND * (os.cpu_count() or 1) / len(task.frames)) if rate is None else rate
+        most = MAX_WAKES_PER_CORE * (os.cpu_count() or 1) / len(task.frames)
+        rate = min(WAKES_PER_SECOND, most) if rate is None else rate
         classes = task.fields["labels"] is not None
         fields = charter_fields(method, classes=classes, coupling=coupling, rate=rate, learn=learn, epsilon=epsilon)
         report = _run(Lab(folder, task, **fields), seconds, tolerance, seed if faults else None, stop, as_json)

@@ -1,1 +1,1 @@
-"""What people look at: the page of `coterie watch`, metrics and status."""
+"""Views of a running peer: the page of `coterie watch`, metrics and status."""

@@ -1,4 +1,4 @@
-"""What a running peer tells about itself: Prometheus text and its health on loopback, and a log of bounded length."""
+"""Prometheus metrics and health of a running peer on loopback, and a log of bounded length."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from ...errors import ParameterError
 from ..node.checks import LEVELS, expires_in, findings, worst
 from ..wire.limits import Buckets
 
-#: Lines of one kind that may be logged in a minute; what is more is counted, and the count is logged with the next.
-LINES = 6.0
-#: What tells of a peer's data. Of a private peer, nobody but its owner is told that.
-TELLING = ("score", "score_alone", "objective", "served", "why", "influence")
-#: Metrics by what they show of a status, and of each of its edges.
+#: Lines of one event that are logged per minute. Further ones are counted, and the count is logged with the next line.
+LINES_PER_MINUTE = 6.0
+#: Fields of a status that depend on a peer's data. For a private peer, only its owner sees them.
+DATA_FIELDS = ("score", "score_alone", "objective", "served", "why", "influence")
+#: Metrics by the field of a status, and of each of its edges.
 FIELDS = {
     "wakes": "wakes_total",
     "starts": "starts_total",
@@ -46,32 +46,32 @@ OF_EDGES = {
     "heard": "edge_heard_seconds",
     "influence": "edge_influence",
 }
-#: Events that are logged at any level; what the library warns of is one, too.
-LOUD = ("errors", "removed", "refused", "served", "muted", "warning", "error", "critical")
+#: Events that are logged at any level. Warnings of the library are events, too.
+ALWAYS_LOGGED = ("errors", "removed", "refused", "served", "muted", "warning", "error", "critical")
 
 
 class Log(logging.Handler):
-    """One json object a line, with a bound on how many of a kind there are in a minute."""
+    """Log of one JSON object per line, with a bound on the lines per event and minute."""
 
     def __init__(self, stream: TextIO = sys.stderr, clock: Callable[[], float] = time.time, level: str = "info"):
         super().__init__(logging.INFO)
         self._stream, self._clock, self._all = stream, clock, level == "info"
-        self._lines = Buckets(LINES / 60.0, LINES)
+        self._lines = Buckets(LINES_PER_MINUTE / 60.0, LINES_PER_MINUTE)
         self.silenced: dict[str, int] = {}
 
     def take_over(self) -> None:
-        """What the library logs comes here, too."""
+        """Log what the library logs, too."""
         logger = logging.getLogger("coterie")
         logger.handlers = [self]
         logger.propagate = False
 
     def emit(self, record: logging.LogRecord) -> None:
-        """A record of the library's log, as an event."""
+        """Log a record of the library's logger as an event."""
         self(record.levelname.lower(), what=record.getMessage())
 
     def __call__(self, event: str, **fields: Any) -> None:
-        """Log an event, if there were not too many of its kind."""
-        if not (self._all or event in LOUD):
+        """Log an event, unless there were too many of its kind."""
+        if not (self._all or event in ALWAYS_LOGGED):
             return
         now = self._clock()
         if not self._lines.take(event, now):
@@ -81,20 +81,20 @@ class Log(logging.Handler):
         if silenced:
             fields["not_logged"] = silenced
         line = json.dumps({"at": round(now, 3), "event": event, **fields}, default=str)
-        with contextlib.suppress(OSError, ValueError):  # a closed terminal is no reason to stop
+        with contextlib.suppress(OSError, ValueError):  # a closed terminal must not stop the peer
             print(line, file=self._stream, flush=True)
 
 
 def prometheus(status: Mapping[str, Any]) -> str:
-    """A status as Prometheus text."""
+    """Return a status as Prometheus text."""
     if not status.get("name"):
-        return "\n"  # it has just begun
-    told, now = _told(status), time.time()  # any user of this machine may ask here
+        return "\n"  # the peer has just started
+    told, now = _told(status), time.time()  # any user of this machine can read the metrics
     labels = {"name": status["name"], "run": status["run"]}
     lines: list[str] = []
 
     def add(metric: str, values: Iterable[tuple[Any, dict[str, str]]]) -> None:
-        """Values that are known, each with its own labels."""
+        """Add known values, each with its own labels."""
         known = [(value, labels | own) for value, own in values if isinstance(value, int | float)]
         if known:
             lines.append(f"# TYPE coterie_{metric} {'counter' if metric.endswith('_total') else 'gauge'}")
@@ -121,14 +121,14 @@ def prometheus(status: Mapping[str, Any]) -> str:
     if "at" in told:
         add("health", [(float(LEVELS.index(worst(findings(told, told.get("age", 0.0), now)))), {})])
     for field, metric in OF_EDGES.items():
-        if field not in TELLING or "epsilon" not in told:
+        if field not in DATA_FIELDS or "epsilon" not in told:
             known = [edge for edge in told.get("edges") or () if edge.get(field) is not None]
             add(metric, [(float(edge[field]), {"peer": edge["name"]}) for edge in known])
     return "\n".join(lines) + "\n"
 
 
 def health(status: Mapping[str, Any]) -> tuple[bool, dict[str, Any]]:
-    """Whether a peer does its work, and what ``/healthz`` says: the checks of ``coterie peer check``."""
+    """Return whether a peer works, and the content of ``/healthz``, from the checks of ``coterie peer check``."""
     if not status.get("name"):
         return False, {"health": "critical", "findings": [{"check": "status", "text": "it has just begun"}]}
     found = findings(_told(status), status["age"])
@@ -137,13 +137,13 @@ def health(status: Mapping[str, Any]) -> tuple[bool, dict[str, Any]]:
 
 
 def _told(status: Mapping[str, Any]) -> dict[str, Any]:
-    """What anybody on this machine may know."""
-    left_out = TELLING if "epsilon" in status else ()
+    """Return the part of a status that every user of this machine may know."""
+    left_out = DATA_FIELDS if "epsilon" in status else ()
     return {name: value for name, value in status.items() if name not in left_out}
 
 
 def _total(counts: Any) -> int:
-    """The sum of counts, however they are grouped."""
+    """Return the sum of nested counts."""
     return sum(map(_total, counts.values())) if isinstance(counts, Mapping) else int(counts)
 
 
@@ -152,27 +152,27 @@ def _escaped(text: Any) -> str:
 
 
 class Answers(BaseHTTPRequestHandler):
-    """How pages of this machine are answered. Nothing is logged: addresses may hold a secret."""
+    """Base of handlers for local pages. Nothing is logged, because addresses may hold a secret."""
 
     def answer(self, status: int, kind: str, body: bytes, headers: Mapping[str, str] = {}) -> None:
-        """All of an answer."""
+        """Send a complete answer."""
         self.send_response(status)
         for name, value in {**headers, "Content-Type": kind, "Content-Length": str(len(body))}.items():
             self.send_header(name, value)
         self.end_headers()
-        with contextlib.suppress(OSError):  # whoever asked has gone
+        with contextlib.suppress(OSError):  # the client has gone
             self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing."""
+        """Log nothing."""
 
 
 class Metrics:
-    """Serves ``/metrics`` and ``/healthz`` at http://127.0.0.1:port, to this machine alone; port 0 for any free one."""
+    """Serves ``/metrics`` and ``/healthz`` at http://127.0.0.1:port to this machine only. Port 0 chooses a free one."""
 
     def __init__(self, port: int, text: Callable[[], str], health: Callable[[], tuple[bool, dict[str, Any]]]):
         class Handler(Answers):
-            timeout = 10  # seconds for a request: none holds a thread for long
+            timeout = 10  # seconds for a request, so that none holds a thread for long
 
             def do_GET(self) -> None:
                 if self.path == "/metrics":
@@ -192,6 +192,6 @@ class Metrics:
         threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True).start()
 
     def close(self) -> None:
-        """Stop."""
+        """Stop serving."""
         self._server.shutdown()
         self._server.server_close()

@@ -1,4 +1,4 @@
-"""What there is to know of a running peer, as names and values: for ``status.json``, metrics and whoever asks."""
+"""The status of a running peer, as names and values, for ``status.json``, metrics and other callers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def status_of(program: Program, running: bool = True) -> dict[str, Any]:
-    """What there is to know of the peer."""
+    """Return the status of a peer."""
     node, now = program.node, program.clock()
     alive = program.transport.alive()
     moved = influences(node)
@@ -67,7 +67,7 @@ def status_of(program: Program, running: bool = True) -> dict[str, Any]:
         "disk": disk_of(program.folder),
         "state_age": state_age(program.folder),
         "silent_minutes": program.settings.silent_minutes,
-        "proposal": program.office.proposal,
+        "proposal": program.maintenance.proposal,
         "memory_mb": memory(),
         **scores(node, program._final),
         "group": [{"name": names[row["address"]], **row} for row in node.health.rows(now)],
@@ -83,7 +83,7 @@ def status_of(program: Program, running: bool = True) -> dict[str, Any]:
 
 
 def _refused(program: Program) -> dict[str, Any]:
-    """What was refused, by reason; and by sender and reason, of what came from members."""
+    """Return counts of refused messages: by reason; and for members by sender and reason."""
     node, dropped = program.node, program.inbox.dropped.copy()
     every = {reason: count for reason, count in node.mail.gate.refused.items() if count}
     if dropped.total():
@@ -92,7 +92,7 @@ def _refused(program: Program) -> dict[str, Any]:
     for (j, reason), count in [*node.mail.gate.refused_by.items(), *(((j, "overflow"), n) for j, n in dropped.items())]:
         if j != NOBODY and count:
             by.setdefault(node.group.name_of(j), {})[reason] = count
-    for j, reasons in program.transport.dropped().items():  # what never came as far as the gate
+    for j, reasons in program.transport.dropped().items():  # dropped by the transport, before the gate
         for reason, count in reasons.items():
             if reason.startswith("from: "):
                 by.setdefault(node.group.name_of(j), {})[reason.removeprefix("from: ")] = count

@@ -1,4 +1,4 @@
-"""Who is in a group, and what all of them have signed: charter, roster, admins, amendments and announcements."""
+"""Membership of a group, and its signed records: charter, roster, amendments and announcements."""
 
 from importlib import import_module
 

@@ -1,16 +1,16 @@
-"""More than one admin, and an admin that hands over to another.
+"""Adding an admin, and handing over from one admin to another.
 
-=======================  ============================================================================================
-:func:`ask_as_admin`   the second one: a key that signs, an authority of its own, and a request without secrets
-:func:`appoint`          the first one: the next list has a delegation for that key, and names both authorities
-:func:`take_office`      the second one: checks that, and has a group's folder from then on, as the first one has
-:func:`hand_over`        the first one: the delegation says that it retires
-=======================  ============================================================================================
+=========================  =========================================================================================
+:func:`ask_as_admin`       the second admin: makes a signing key, an authority, and a request without secrets
+:func:`appoint`            the first admin: the next roster has a delegation for that key, and names both authorities
+:func:`accept_delegation`  the second admin: checks the delegation, and turns the folder into a group's folder
+:func:`hand_over`          the first admin: the next roster has a delegation that retires the first admin
+=========================  =========================================================================================
 
-Each admin has an authority of its own, so no secret ever leaves a folder; peers trust all that the list names. Two
-admins take turns: before it signs, each of them takes over what the other has signed
-(:func:`coterie.peers.group.groups.update`); if both sign the same version, that is a fork, which is seen and can be
-healed.
+Each admin has an authority of its own, so no secret leaves a folder. Peers trust all authorities that the roster names.
+Two admins take turns: before signing, each admin takes over what the other has signed
+(:func:`coterie.peers.group.groups.update`). If both sign the same version, peers detect the fork, and an admin can heal
+it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .signed import Signed, SigningKey
 
 
 class AdminRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a second admin asks the first one for."""
+    """A second admin's request for a delegation."""
 
     format: Literal[1] = 1
     key: PublicKey
@@ -41,12 +41,12 @@ class AdminRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
 
 class Appointment(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What the first one answers: all that an admin has to know, and nothing secret."""
+    """The first admin's answer: all that a second admin has to know, and nothing secret."""
 
     format: Literal[1] = 1
     charter: Charter
     roster: bytes
-    relays: dict[str, bytes] = {}  # their signing keys
+    relays: dict[str, bytes] = {}  # signing keys of the relays
     signature: bytes = b""
 
 
@@ -55,7 +55,7 @@ APPOINTMENTS = Signed(Appointment, b"coterie appointment 2\n", admins_of, DELEGA
 
 
 def ask_as_admin(folder: Where) -> Path:
-    """Keys and an authority for a second admin, in a new folder, and ``admin.request`` for the first one."""
+    """Make keys and an authority for a second admin in a new folder, and ``admin.request`` for the first admin."""
     where, key = Path(folder), ids.new_signing_key()
     public = ids.public_bytes(key)
     ca_key, certificate = ids.make_ca(f"coterie admin {public[:8].hex()}")
@@ -72,35 +72,35 @@ def ask_as_admin(folder: Where) -> Path:
 
 
 def appoint(group: Where, request_file: Where, *, retire: bool = False, to: Where | None = None) -> Path:
-    """Let another admin sign, too, or, if this one is to `retire`, in its place; the file to send to it."""
+    """Write a delegation that lets another admin sign, too. With `retire`, the other admin replaces this one."""
     source = Path(request_file)
     asked = ADMIN_REQUESTS.read(read_bounded(source, limit=MAX_REQUEST_BYTES), str(source))
     ids.check_ca(ids.read_certificate(asked.ca.encode(errors="replace"), f"the authority's certificate in {source}"))
     path = source.with_name("admin.delegation") if to is None else Path(to)
-    with admin_at(group) as office:
-        if asked.key in _admins(office):
-            raise DataError(f"{source} is of a key that may sign already: name it by its key, {asked.key[:4].hex()}")
-        roster = _with_delegation(office, asked.key, [asked.ca], retire)
-        signed = office.signed(roster)
-        office.keep(roster, signed)
-        answer = Appointment(charter=office.charter, roster=signed, relays=office.register.relays)
-        return write_atomic(path, to_json(APPOINTMENTS.sign(answer, office.admin)))
+    with admin_at(group) as loaded:
+        if asked.key in _admins(loaded):
+            raise DataError(f"{source} is of a key that may sign already: name the key instead, {asked.key[:4].hex()}")
+        roster = _with_delegation(loaded, asked.key, [asked.ca], retire)
+        signed = loaded.signed(roster)
+        loaded.keep(roster, signed)
+        answer = Appointment(charter=loaded.charter, roster=signed, relays=loaded.register.relays)
+        return write_atomic(path, to_json(APPOINTMENTS.sign(answer, loaded.admin)))
 
 
 def hand_over(group: Where, key: str) -> Roster:
-    """Retire, in favour of another admin that may sign already: its key in hex, or how that begins."""
-    with admin_at(group) as office:
-        found = [one for one in _admins(office) if one.hex().startswith(key.lower())]
+    """Retire in favour of another admin that may sign already. `key` is the beginning of the other key in hex."""
+    with admin_at(group) as loaded:
+        found = [one for one in _admins(loaded) if one.hex().startswith(key.lower())]
         if len(found) != 1:
-            known = ", ".join(sorted(one[:4].hex() for one in _admins(office))) or "none"
+            known = ", ".join(sorted(one[:4].hex() for one in _admins(loaded))) or "none"
             raise DataError(f"{key!r:.80} is not the key of one other admin that may sign: there are {known}")
-        return office.keep(_with_delegation(office, found[0], [], retire=True))
+        return loaded.keep(_with_delegation(loaded, found[0], [], retire=True))
 
 
-def take_office(folder: Where, delegation_file: Where, run: str | None = None) -> Roster:
-    """Become an admin with what another one has sent: the folder is a group's from then on.
+def accept_delegation(folder: Where, delegation_file: Where, run: str | None = None) -> Roster:
+    """Become an admin with the delegation that another admin has sent, and turn the folder into a group's folder.
 
-    `run` is the one it must be for, as heard from the other one otherwise.
+    `run` is the expected run id, as the other admin has told it by other means.
     """
     where, what = Path(folder), f"the delegation {os.fspath(delegation_file)}"
     if not (where / "admin.key").is_file():
@@ -122,13 +122,13 @@ def take_office(folder: Where, delegation_file: Where, run: str | None = None) -
     return roster
 
 
-def _admins(office: Group) -> set[bytes]:
-    """The other keys that may sign the next list."""
-    allowed = signers(office.charter, office.roster, version=office.roster.version + 1)
-    return allowed - {ids.public_bytes(office.admin)}
+def _admins(group: Group) -> set[bytes]:
+    """Return the keys of the other admins that may sign the next roster."""
+    allowed = signers(group.charter, group.roster, version=group.roster.version + 1)
+    return allowed - {ids.public_bytes(group.admin)}
 
 
-def _with_delegation(office: Group, key: bytes, authorities: list[str], retire: bool) -> Roster:
-    delegation = make_delegation(office.charter.run, key, office.admin, office.roster.version + 1, retire)
-    own = ids.certificate_pem(office.ca).decode()
-    return office.roster.with_admin(delegation, [own, *authorities])
+def _with_delegation(group: Group, key: bytes, authorities: list[str], retire: bool) -> Roster:
+    delegation = make_delegation(group.charter.run, key, group.admin, group.roster.version + 1, retire)
+    own = ids.certificate_pem(group.ca).decode()
+    return group.roster.with_admin(delegation, [own, *authorities])

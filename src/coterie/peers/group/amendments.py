@@ -1,11 +1,12 @@
-"""Another charter for the same group: the admin proposes it, every member accepts it, and keeps what it has learned.
+"""Amending a charter: the admin proposes another one, and each member accepts it, and keeps the model learned so far.
 
-A charter cannot change, because its hash is the run. So :func:`amend` makes a new one, which names the run that it
-amends, with a first list of the same members, keys, addresses and edges. Both go out in the old run, as an announcement. Each
-member decides (:func:`accept`), and begins the new run with its keys, its certificate, and its model as far as that
-still fits (:func:`start_from_past`). What belonged to the old run is kept in the folder ``runs``.
+A charter cannot change, because its hash is the run id. So :func:`amend` makes a new one, which names the run that it
+amends, and a first roster with the same members, keys, addresses and edges. Both are announced in the old run. Each
+member's owner decides (:func:`accept`). The member then begins the new run with its keys, its certificate, and its
+model as far as the model still fits (:func:`start_from_past`). Files of the old run are kept in the folder ``runs``.
 
-A member that was away hears of it from any that has moved on (:attr:`coterie.peers.node.node.Node.for_non_members`).
+A member that was away gets the announcement from any member that has moved on
+(:attr:`coterie.peers.node.node.Node.for_non_members`).
 """
 
 from __future__ import annotations
@@ -33,18 +34,18 @@ from .records import encoded, from_msgpack, made
 from .renewal import board_of, post
 from .roster import Roster, read_roster, signers
 
-#: Files of a peer: what it has accepted and not carried out yet, and from which run it began.
+#: Files of a peer: an accepted amendment that is not carried out yet, and the previous run.
 ACCEPTED, BEGAN = "accepted", "began.json"
-#: What belongs to a run, and is put aside with it.
+#: Files that belong to a run, and are moved aside with it.
 OF_A_RUN = ("state", "model.json", "ledger", "ledger.head", "ledger.kept")
-#: What a charter says of itself, and not of what is learned.
+#: Fields of a charter that an amendment sets by itself.
 OF_ITSELF = ("admin", "amends")
-#: What a list of members says of its own run alone.
+#: Fields of a roster that belong to its own run.
 OF_A_LIST = ("run", "version", "history", "voids", "delegations")
 
 
 class Amendment(msgspec.Struct, frozen=True):
-    """The body of an announcement: a charter, and its first list of members, as the admin has signed it."""
+    """The body of an announcement: a charter, and its first roster, signed by the admin."""
 
     charter: Charter
     roster: bytes
@@ -53,65 +54,67 @@ class Amendment(msgspec.Struct, frozen=True):
 class _Acceptance(msgspec.Struct, frozen=True):
     """The file ``accepted``."""
 
-    run: str  # to be left
+    run: str  # the run to be left
     amendment: Amendment
 
 
 class Accepted(NamedTuple):
-    """What :func:`accept` has done."""
+    """Result of :func:`accept`."""
 
     charter: Charter
     changes: dict[str, tuple[Any, Any]]
-    notes: list[str]  # what the owner of the peer has to know
-    running: bool  # whether a running peer is left to carry it out
+    notes: list[str]  # consequences that the owner of the peer has to know
+    running: bool  # whether a running peer has still to carry the amendment out
 
 
 # -- the admin ------------------------------------------------------------------------------------------------------
 
 
 def amend(group: Where, **changes: Any) -> Charter:
-    """Propose a charter with other fields to the members of a group. The admin's folder goes over to it at once."""
-    from ..model.tables import check_charter  # with pandas, as in groups.create
+    """Propose a charter with changed fields to the members of a group. The admin's folder has the new charter
+    at once.
+    """
+    from ..model.tables import check_charter  # needs pandas, as in groups.create
     from ..model.work import check_parts
 
-    with admin_at(group) as office:
-        old = office.charter
+    with admin_at(group) as loaded:
+        old = loaded.charter
         for name in changes:
             known = [field for field in Charter.__struct_fields__ if field not in (*OF_ITSELF, "format")]
             if name not in known:
                 raise ParameterError(f"{name!r} cannot be changed: choose from {', '.join(known)}")
         if "rate" in changes and old.messages_per_second == usual_messages(old.rate):
             changes.setdefault("messages_per_second", usual_messages(changes["rate"]))
-        mine = {"admin": public_bytes(office.admin), "amends": old.run}
+        mine = {"admin": public_bytes(loaded.admin), "amends": old.run}
         charter = made(Charter, {**msgspec.structs.asdict(old), **changes, **mine})
         if not differences(old, charter):
             raise ParameterError("nothing would change: the charter has these values already")
         check_parts(charter)
         check_charter(charter)
-        kept = {name: getattr(office.roster, name) for name in Roster.__struct_fields__ if name not in OF_A_LIST}
+        kept = {name: getattr(loaded.roster, name) for name in Roster.__struct_fields__ if name not in OF_A_LIST}
         first = Roster(run=charter.run, version=1, **kept)
-        signed = dataclasses.replace(office, charter=charter, roster=first).signed(first)
-        _put_aside(office.folder, old.run)
-        # The files change their names at the very end, one after the other.
+        signed = dataclasses.replace(loaded, charter=charter, roster=first).signed(first)
+        _put_aside(loaded.folder, old.run)
+        # The files are renamed at the very end, one after the other.
         with (
-            drafted(office.folder / "charter.json", charter_json(charter)) as new_charter,
-            drafted(office.folder / "roster", signed) as new_roster,
+            drafted(loaded.folder / "charter.json", charter_json(charter)) as new_charter,
+            drafted(loaded.folder / "roster", signed) as new_roster,
         ):
             body = encoded(Amendment(charter, signed))
-            post(office, CHARTER, old.run, body, "the new charter with its list of members")
-            rename(new_charter, office.folder / "charter.json")
-            rename(new_roster, office.folder / "roster")
+            post(loaded, CHARTER, old.run, body, "the new charter with its list of members")
+            rename(new_charter, loaded.folder / "charter.json")
+            rename(new_roster, loaded.folder / "roster")
         return charter
 
 
 def differences(old: Charter, new: Charter) -> dict[str, tuple[Any, Any]]:
-    """What another charter changes, by field."""
+    """Return the old and the new value of each field that differs."""
     names = [name for name in Charter.__struct_fields__ if name not in OF_ITSELF]
     return {name: (a, b) for name in names if (a := getattr(old, name)) != (b := getattr(new, name))}
 
 
 def in_words(changes: Mapping[str, tuple[Any, Any]]) -> str:
-    """The same for people."""
+    """Describe the differences between two charters in words: see :func:`differences`."""
     return "; ".join(f"{name}: {_shown(a)} -> {_shown(b)}" for name, (a, b) in changes.items())
 
 
@@ -121,7 +124,7 @@ def _shown(value: Any) -> str:
 
 
 def changes_of(charter: Charter, given: Sequence[str]) -> dict[str, Any]:
-    """Changes as they are typed: field=value, or field.name=value of one of several settings; none for no value."""
+    """Parse changes as typed: field=value, or field.name=value for one of several settings. The value may be none."""
     changes: dict[str, Any] = {}
     for one in given:
         path, equals, text = one.partition("=")
@@ -158,37 +161,39 @@ def _value(charter: Charter, field: str, text: str) -> Any:
 
 
 def read_amendment(announcement: Announcement) -> Amendment:
-    """What an announcement of the kind "charter" proposes."""
+    """Return the amendment in an announcement of the kind "charter"."""
     what = f"the charter that is to follow run {announcement.about}"
     found = from_msgpack(announcement.body, Amendment, what)
     if found.charter.amends != announcement.about:
         raise DataError(
-            f"{what} says that it follows run {found.charter.amends}: the announcement is not good, ask the admin"
+            f"{what} says that it follows run {found.charter.amends}: the announcement is wrong, ask the admin"
         )
     read_roster(found.roster, found.charter, f"the list of members of {what}")
     return found
 
 
 def proposed(held: Mapping[Topic, Announcement], charter: Charter) -> Amendment | None:
-    """The charter that the admin proposes in place of one, or of those between: the last of them."""
+    """Return the last of the amendments that follow a charter one after another, or None."""
     found, run, seen = None, charter.run, {charter.run}
     while (CHARTER, run) in held:
         found = read_amendment(held[CHARTER, run])
         run = found.charter.run
-        if run in seen:  # nobody can make such a ring of hashes
+        if run in seen:  # cannot happen: a cycle of hashes
             break
         seen.add(run)
     return found
 
 
 def accept(folder: Where, run: str | None = None) -> Accepted:
-    """Go over to the charter that the admin proposes; `run` is the one it must be, as heard from the admin."""
+    """Accept the charter that the admin proposes. `run` is the expected run id, as the admin has told it by other
+    means.
+    """
     peer = Identity.load(folder)
     charter, roster = _joined(peer)
     found = proposed(board_of(peer.folder).held, charter)
     if found is None:
         raise DataError(
-            f"no other charter has come to {peer.name} than that of run {charter.run}, which it has. To bring one: "
+            f"{peer.name} has received no charter other than that of run {charter.run}, its own. To bring one: "
             f"coterie peer update {peer.folder} CLUB/announcements"
         )
     new = found.charter
@@ -207,13 +212,13 @@ def accept(folder: Where, run: str | None = None) -> Accepted:
         with only_one(peer.folder):
             settle(peer.folder)
             running = False
-    except IdentityError:  # it will notice, and carry it out when it has stopped
+    except IdentityError:  # the running peer notices the file, and carries it out when it has stopped
         running = True
     return Accepted(new, changes, notes, running)
 
 
 def _notes(folder: Path, old: Charter, new: Charter) -> list[str]:
-    """What another charter means for what the owner's data have told so far."""
+    """Return notes on privacy: what the owner's data have revealed so far, and what the new charter changes."""
     past = [charter_in(path.parent) for path in sorted((folder / "runs").glob("*/charter.json"))]
     past = [one for one in past if one.run != old.run] + [old]
     notes = []
@@ -235,12 +240,12 @@ def _notes(folder: Path, old: Charter, new: Charter) -> list[str]:
 
 
 def waits(folder: Path) -> bool:
-    """Whether a charter was accepted that is still to be carried out."""
+    """Return whether an accepted amendment is still to be carried out."""
     return (folder / ACCEPTED).exists()
 
 
 def settle(folder: Path) -> bool:
-    """Carry out what was accepted, if anything was; a crash on the way is made good by doing it again."""
+    """Carry out an accepted amendment, if there is one. After a crash in between, the next call completes it."""
     marker = folder / ACCEPTED
     if not marker.exists():
         return False
@@ -248,18 +253,18 @@ def settle(folder: Path) -> bool:
     with locked(folder):
         found = from_msgpack(read_bounded(marker, private=True), _Acceptance, str(marker))
         new = found.amendment.charter
-        with contextlib.suppress(CoterieError):  # where the charter is the new one, and the list still the old one's
-            if _joined(peer)[0].run == new.run:  # all of it was done: what has these names now is the new run's
+        with contextlib.suppress(CoterieError):  # the charter is new, and the roster is still the old one
+            if _joined(peer)[0].run == new.run:  # all is done: files of these names belong to the new run
                 marker.unlink()
                 return True
         past = _put_aside(folder, found.run)
         for name in OF_A_RUN:
-            # One that is aside already is the old one's, and what has the name now is the new one's.
+            # A file that was moved already is the old run's, and a file that has the name now is the new run's.
             if (folder / name).exists() and not (past / name).exists():
                 os.replace(folder / name, past / name)
         sync_folder(past)
         sync_folder(folder)
-        _begin(peer, new, f"run {new.run}")  # with a ledger of its own
+        _begin(peer, new, f"run {new.run}")  # makes the ledger of the new run
         write_atomic(folder / BEGAN, json.dumps({"run": new.run, "from": found.run}).encode())
         write_atomic(peer.folder / "charter.json", charter_json(new))
         write_atomic(peer.folder / "roster", found.amendment.roster)
@@ -269,7 +274,7 @@ def settle(folder: Path) -> bool:
 
 
 def _put_aside(folder: Path, run: str) -> Path:
-    """Copies of the charter and the list of members of a run, in a folder of their own."""
+    """Copy the charter and the roster of a run to a folder of their own."""
     past = private_folder(private_folder(folder / "runs") / run)
     for name in ("charter.json", "roster"):
         if not (past / name).exists():

@@ -1,7 +1,7 @@
-"""Announcements: what the admin has signed beside the list of members, and peers pass on to each other.
+"""Announcements: messages of the admin beside the roster, which peers pass on to each other.
 
-An announcement has a topic (a kind, and whom or what it is about), a version and a body. Of each topic a peer keeps the
-newest, for itself and for those who were away. Kinds that it does not know it passes on all the same.
+An announcement has a topic (a kind, and a name or a run), a version and a body. A peer keeps the newest announcement of
+each topic, for itself and for peers that were away. It also passes on kinds that it does not know.
 
 ===============  ============================  ======================================================================
 kind             about                         body
@@ -10,8 +10,9 @@ kind             about                         body
 ``charter``      run of the charter as it was  the charter as it is to be: :mod:`coterie.peers.group.amendments`
 ===============  ============================  ======================================================================
 
-A greeting holds a digest of what its sender has (:attr:`Board.digest`). Whoever has other announcements answers with as
-many of its own as a packet carries, and with the next ones at the next greeting. New ones go to all neighbours at once.
+A greeting holds a digest of its sender's announcements (:attr:`Board.digest`). A peer with other announcements answers
+with as many of its own as a packet carries, and with the next ones at the next greeting. A new announcement goes to all
+neighbours at once.
 """
 
 from __future__ import annotations
@@ -30,77 +31,79 @@ from msgspec import Meta
 from ..._files import private_folder, read_bounded, write_atomic
 from ...errors import DataError, FileError, ParameterError, SignatureError
 from ..wire.limits import Buckets, once
-from ..wire.packet import OVERHEAD, Refused, parsed
+from ..wire.packet import OVERHEAD_BYTES, Refused, parsed
 from .charter import Charter
 from .identity import NAME, parsing
 from .records import Count, from_msgpack
 from .signed import Signed, SigningKey
 
-#: What begins with this is a list of members and announcements together.
-PACKAGE = b"coterie package 1\n"
-#: Kinds that peers act upon.
+#: Prefix of a package: a roster and announcements together.
+PACKAGE_PREFIX = b"coterie package 1\n"
+#: Kinds of announcements that peers act upon.
 CERTIFICATE, CHARTER = "certificate", "charter"
-#: Topics that a peer keeps at most; and bytes of msgpack around the announcements of a packet, and around each.
-MOST_TOPICS, FRAME = 4096, 5
+#: Maximal number of topics that a peer keeps; and bytes of msgpack around the list of announcements, and around each.
+MAX_TOPICS, FRAME_BYTES = 4096, 5
 #: Bytes of the digest of all announcements.
-DIGEST = 8
-#: Seconds between two packets of announcements that a greeting is answered with; and announcements of one member that are
-#: looked at in a second, and at once.
+DIGEST_BYTES = 8
+#: Seconds between two greetings that are answered with announcements; announcements of one member that are read per
+#: second; and how many at once.
 BRING_EVERY, ANNOUNCEMENTS_PER_SECOND, ANNOUNCEMENTS_AT_ONCE = 10.0, 8.0, 1024.0
-#: The folder of announcements, in that of a group and in that of a peer.
+#: Name of the folder of announcements, in the folder of a group and of a peer.
 FOLDER = "announcements"
 
 Topic = tuple[str, str]
 
 
 class Announcement(msgspec.Struct, frozen=True, array_like=True):
-    """Something that the admin says to all."""
+    """A message of the admin to all peers."""
 
     kind: Annotated[str, Meta(pattern=r"^[a-z]{1,20}\Z")]
     about: Annotated[str, Meta(pattern=rf"^{NAME.pattern}\Z")]
-    version: Count  # seconds since 1970, or one more than the last one
+    version: Count  # seconds since 1970, or one more than the previous version
     body: bytes
 
     @property
     def topic(self) -> Topic:
-        """Of all announcements of a topic the newest counts."""
+        """Kind and subject. The newest announcement of a topic replaces older ones."""
         return self.kind, self.about
 
 
-#: How announcements are signed.
+#: Signatures of announcements.
 ANNOUNCEMENTS = Signed(Announcement, b"coterie announcement 2\n")
 
 
 def room(charter: Charter) -> int:
-    """Bytes of a signed announcement that a message of a run can carry."""
-    return charter.message_bytes - OVERHEAD - 2 * FRAME
+    """Maximal bytes of a signed announcement that a packet of a run can carry."""
+    return charter.message_bytes - OVERHEAD_BYTES - 2 * FRAME_BYTES
 
 
 def sign_announcement(announcement: Announcement, admin: SigningKey, most: int, what: str) -> bytes:
-    """An announcement as a file: the signature, and msgpack. `what` it is called if it is longer than `most` bytes."""
+    """Return an announcement as a file: the signature, and msgpack. `what` names it in the error if it exceeds `most`
+    bytes.
+    """
     signed = ANNOUNCEMENTS.pack(announcement, admin, what)
     if len(signed) > most:
         raise ParameterError(
-            f"{what} takes {len(signed)} bytes, and messages of this run carry {most}: its charter has too small a "
-            "message_bytes"
+            f"{what} takes {len(signed)} bytes, and messages of this run carry {most}: increase "
+            "message_bytes in the charter"
         )
     return signed
 
 
 def read_announcement(signed: bytes, keys: Collection[bytes], what: str = "the announcement") -> Announcement:
-    """An announcement that one of these keys has signed. Nothing of it is parsed before that is sure."""
+    """Read an announcement that one of these keys has signed. Nothing is parsed before the signature is verified."""
     return ANNOUNCEMENTS.unpack(signed, keys, what)
 
 
 class Board:
-    """The newest announcement of each topic, as a peer keeps them.
+    """The newest announcement of each topic that a peer keeps.
 
     Parameters
     ----------
     keys : set of bytes
-        Who may sign them.
+        Keys that may sign announcements.
     most : int
-        None is longer.
+        Maximal bytes of a signed announcement.
     """
 
     def __init__(self, keys: Collection[bytes], most: int):
@@ -110,21 +113,22 @@ class Board:
         self._content: set[bytes] = set()
         self._digest = 0
         self._until: dict[Topic, datetime] = {}
-        self._next: dict[int, int] = {}  # where to go on with somebody
-        self._brought: dict[int, float] = {}  # when somebody was last answered with announcements
-        self.reads = Buckets(ANNOUNCEMENTS_PER_SECOND, ANNOUNCEMENTS_AT_ONCE)  # how many of a member are looked at
+        self._next: dict[int, int] = {}  # by member: position of the next announcement to send
+        self._brought: dict[int, float] = {}  # by member: time of the last answer with announcements
+        # Limits how many announcements of a member are read.
+        self.reads = Buckets(ANNOUNCEMENTS_PER_SECOND, ANNOUNCEMENTS_AT_ONCE)
 
     def knows(self, signed: bytes) -> bool:
-        """Whether it is here already."""
+        """Return whether an announcement is held already."""
         return signed in self._content
 
     @property
     def digest(self) -> bytes:
-        """Of all that is here, in whatever order it came; of nothing, nothing."""
-        return self._digest.to_bytes(DIGEST) if self.held else b""
+        """Digest of all announcements held, independent of their order; empty if there are none."""
+        return self._digest.to_bytes(DIGEST_BYTES) if self.held else b""
 
     def take(self, signed: bytes) -> Announcement:
-        """Keep an announcement, if it is signed, and newer than the one that is here; or it is :class:`Refused`."""
+        """Keep a new announcement. Raise :class:`Refused` if it is not signed, or not newer than the one held."""
         if len(signed) > self.most:
             raise Refused("size", f"an announcement of {len(signed)} bytes; at most {self.most}")
         try:
@@ -137,8 +141,8 @@ class Board:
         old = self.held.get(new.topic)
         if old is not None and new.version <= old.version:
             raise Refused("outdated", f"{' '.join(new.topic)}: version {new.version}, after {old.version}")
-        if old is None and len(self.held) >= MOST_TOPICS:
-            raise Refused("size", f"there are {MOST_TOPICS} announcements already")
+        if old is None and len(self.held) >= MAX_TOPICS:
+            raise Refused("size", f"there are {MAX_TOPICS} announcements already")
         self.drop(new.topic)
         self.held[new.topic], self.signed[new.topic] = new, signed
         if until is not None:
@@ -148,7 +152,7 @@ class Board:
         return new
 
     def drop(self, topic: Topic) -> None:
-        """Keep it no longer."""
+        """Delete the announcement of a topic."""
         if topic in self.held:
             signed = self.signed.pop(topic)
             del self.held[topic]
@@ -157,12 +161,12 @@ class Board:
             self._digest ^= _number(signed)
 
     def forget(self, moment: datetime) -> None:
-        """Drop what nobody needs any more."""
+        """Delete certificates that have expired."""
         for topic in [topic for topic, until in self._until.items() if until <= moment]:
             self.drop(topic)
 
     def trust(self, keys: Collection[bytes]) -> None:
-        """Other keys sign from now on: what is here must be signed by one of them."""
+        """Trust these keys from now on, and drop announcements that none of them has signed."""
         if frozenset(keys) == self.keys:
             return
         self.keys = frozenset(keys)
@@ -173,11 +177,13 @@ class Board:
                 self.drop(topic)
 
     def may_bring(self, now: float, to: int) -> bool:
-        """Whether it is long enough since somebody was last brought some."""
+        """Return whether a member may be sent announcements again."""
         return once(self._brought, to, now, BRING_EVERY)
 
     def answer(self, now: float, to: int) -> bytes | None:
-        """What to bring to somebody who has other announcements: as many as a packet carries, and the next ones later."""
+        """Return announcements for a member whose digest differs: as many as a packet carries; later calls give the
+        next ones.
+        """
         if not self.held or not self.may_bring(now, to):
             return None
         ordered = [self.signed[topic] for topic in sorted(self.held)]
@@ -187,10 +193,10 @@ class Board:
         return first
 
     def packets(self, signed: Iterable[bytes]) -> Iterator[bytes]:
-        """Announcements as contents of packets, as many in each as it carries."""
+        """Yield the contents of packets, each with as many announcements as it can carry."""
         bundle: list[bytes] = []
         for one in signed:
-            if bundle and sum(map(len, bundle)) + len(one) + FRAME * (len(bundle) + 1) > self.most + FRAME:
+            if bundle and sum(map(len, bundle)) + len(one) + FRAME_BYTES * (len(bundle) + 1) > self.most + FRAME_BYTES:
                 yield msgspec.msgpack.encode(bundle)
                 bundle = []
             bundle.append(one)
@@ -202,15 +208,15 @@ _bundle = msgspec.msgpack.Decoder(list[bytes]).decode
 
 
 def _number(signed: bytes) -> int:
-    """An announcement as a number: all of those that are here make the digest."""
-    return int.from_bytes(hashlib.sha256(signed).digest()[:DIGEST])
+    """Hash of an announcement as a number. The digest of a board is the XOR of these numbers."""
+    return int.from_bytes(hashlib.sha256(signed).digest()[:DIGEST_BYTES])
 
 
 def certificate_in(announcement: Announcement) -> x509.Certificate:
-    """The certificate that an announcement brings to whom it is about."""
+    """Return the certificate in an announcement."""
     with parsing(f"the certificate for {announcement.about}"):
         found = x509.load_der_x509_certificate(announcement.body)
-        _ = found.subject, found.extensions, found.not_valid_after_utc  # they are parsed when asked for
+        _ = found.subject, found.extensions, found.not_valid_after_utc  # these parts are parsed on first access
         return found
 
 
@@ -220,24 +226,28 @@ class _Package(msgspec.Struct, frozen=True, array_like=True):
 
 
 def packaged(roster: bytes, announcements: Iterable[bytes]) -> bytes:
-    """A list of members, or nothing, and announcements, for those who are given lists of members and no packets.
+    """Pack a roster, or none, and announcements, for recipients that get rosters and no packets.
 
-    They are relays; and non-members, among whom are members that still are in a run that was amended.
+    These are relays and non-members, including members that are still in a run that was amended.
     """
     announcements = list(announcements)
-    return PACKAGE + msgspec.msgpack.encode(_Package(roster, announcements)) if announcements or not roster else roster
+    return (
+        PACKAGE_PREFIX + msgspec.msgpack.encode(_Package(roster, announcements))
+        if announcements or not roster
+        else roster
+    )
 
 
 def unpackaged(data: bytes) -> tuple[bytes, list[bytes]]:
-    """The other way round; what is no package is a list of members."""
-    if not data.startswith(PACKAGE):
+    """Return the roster and the announcements of a package: the inverse of :func:`packaged`."""
+    if not data.startswith(PACKAGE_PREFIX):
         return data, []
-    found = from_msgpack(data[len(PACKAGE) :], _Package, "the package")
+    found = from_msgpack(data[len(PACKAGE_PREFIX) :], _Package, "the package")
     return found.roster, found.announcements
 
 
 def unbundled(content: bytes) -> list[bytes]:
-    """The announcements in a packet; :class:`Refused` for anything else."""
+    """Return the announcements in a packet. Raise :class:`Refused` for other content."""
     return parsed(_bundle, content, "not announcements")
 
 
@@ -245,19 +255,19 @@ def unbundled(content: bytes) -> list[bytes]:
 
 
 def file_of(folder: Path, topic: Topic) -> Path:
-    """Where an announcement is kept, in the folder of a group or of a peer."""
+    """Path of an announcement in the folder of a group or of a peer."""
     return folder / FOLDER / "-".join(topic)
 
 
 def write_announcement(folder: Path, topic: Topic, signed: bytes, durable: bool = True) -> None:
-    """Keep an announcement."""
+    """Write an announcement to a folder."""
     path = file_of(folder, topic)
     private_folder(path.parent)
     write_atomic(path, signed, private=True, durable=durable)
 
 
 def signed_in(folder: Path) -> list[bytes]:
-    """What is in a folder of announcements, and may be good or not; nothing if there is no such folder."""
+    """Return the signed announcements in a folder, unchecked; an empty list if the folder does not exist."""
     found = []
     for path in sorted(folder.iterdir() if folder.is_dir() else ()):
         if path.is_file() and not path.name.startswith("."):

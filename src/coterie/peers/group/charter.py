@@ -1,7 +1,7 @@
-"""The charter: every public number of a run, and the admin's key. Its hash is the run.
+"""The charter: every public number of a run, and the admin's key. Its hash is the run id.
 
-So two peers that name the same run have read the same charter, and nobody can change a number of it without starting
-another run. Its bounds are its types; its method, loss, graph rule and privacy terms are checked by making them
+Two peers with the same run id have the same charter, and changing any number of a charter starts another run. The types
+of the fields state their bounds. Method, loss, graph rule and privacy terms are checked by making them
 (:func:`coterie.peers.model.work.check_parts`), where a charter is made and where a peer joins.
 """
 
@@ -17,74 +17,74 @@ from msgspec import Meta
 
 from ..._files import Where, read_bounded
 from ...errors import ParameterError
-from .records import EXACT, Count, Finite, Positive, PublicKey, encoded, from_json, made, to_json
+from .records import MAX_EXACT_INTEGER, Count, Finite, Positive, PublicKey, encoded, from_json, made, to_json
 
 Text = Annotated[str, Meta(min_length=1, max_length=200)]
 Argument = Annotated[str, Meta(max_length=64, pattern=r"^[A-Za-z_][A-Za-z0-9_]*\Z")]
-Setting = Annotated[int, Meta(ge=-EXACT, le=EXACT)] | Finite | Text
+Setting = Annotated[int, Meta(ge=-MAX_EXACT_INTEGER, le=MAX_EXACT_INTEGER)] | Finite | Text
 Settings = Annotated[dict[Argument, Setting], Meta(max_length=100)]
-Place = Annotated[int, Meta(ge=0, le=100_000)]
+Index = Annotated[int, Meta(ge=0, le=100_000)]
 
-#: Methods of the objective "differentiable": those for which a lost message is no more than an old one.
+#: Methods of the objective "differentiable", in which losing a message does no more harm than delaying it.
 TRAINING = ("tied-sgd", "local-sgd", "dpsgd")
-#: No model has more parameters; and no message more bytes.
-MAX_PARAMETERS, MAX_MESSAGE = 200_000, 1_000_000
-#: What is written in single precision must fit there.
-SINGLE_RADIUS = 1e30
-#: Methods of the objective "pooling"; the first that there is, is the default.
+#: Maximal number of parameters of a model, and maximal bytes of a message.
+MAX_PARAMETERS, MAX_MESSAGE_BYTES = 200_000, 1_000_000
+#: Maximal radius of a model that is sent in single precision.
+MAX_SINGLE_RADIUS = 1e30
+#: Methods of the objective "pooling". The first available one is the default.
 POOLING = ("resilient-pooling", "gossip-pooling")
-#: Share of the neighbours' values that is left out at each end by default: one of four.
-TRIM = 0.25
-#: What bounds models and rows where a charter does not say: in pooling, units are nobody's business, and messages have
-#: bounds of their own.
-RADIUS, ANY_RADIUS, MAX_ROWS, ANY_ROWS = 1e3, 1e50, 1000, 1_000_000
-#: Fields that :func:`make_charter` gives values that fit the others, if they are not given.
+#: Default share of the neighbours' values that is left out at each end: one of four.
+DEFAULT_TRIM = 0.25
+#: Default bounds on the norm of a model and on the number of rows: over a graph, and in pooling, where units of
+#: columns are arbitrary and messages have bounds of their own.
+GRAPH_RADIUS, POOLING_RADIUS, GRAPH_MAX_ROWS, POOLING_MAX_ROWS = 1e3, 1e50, 1000, 1_000_000
+#: Fields that :func:`make_charter` sets to values that fit the other fields, if they are not given.
 FITTED = ("method", "objective", "loss", "trim", "radius", "max_rows", "ridge", "messages_per_second")
 
 
 class Encoding(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How features that are more than numbers without gaps become columns: public, and so alike for everybody.
+    """Public rules that turn text features and gaps into columns, the same for every member.
 
     Parameters
     ----------
     kinds : list of "number", "text" or "category"
-        Of every feature. A text that is given as a number is refused; a category may be written as one.
+        Kind of every feature. A text feature refuses numbers; a category may be written as a number.
     fills : list of float or None
-        What a gap among the numbers of a feature counts as; None: the mean of the peer's own rows.
+        Value in place of a gap, for each feature that is a number. None: the mean of the peer's own rows.
     source : list of int
-        The feature that each column is made of.
+        The feature from which each column is made.
     parts : list of ("value", None), ("level", text) or ("missing", None)
-        What each column holds: the number; 1 where the feature has that level; 1 where there is a gap.
+        Content of each column: the number; 1 where the feature has that level, else 0; 1 where there is a gap, else 0.
     references : list of str or None, optional
-        Of a text, the level that has no column. Where it is known, upper case of a level does not matter, and values
-        that are not listed are told from it.
+        The level of each text feature that has no column. Where it is known, levels are compared without regard to
+        case, and an unlisted value is counted as the reference level, with a note.
     """
 
     kinds: list[Literal["number", "text", "category"]]
     fills: list[Finite | None]
-    source: list[Place]
+    source: list[Index]
     parts: list[tuple[Literal["value", "level", "missing"], Text | None]]
     references: list[Text | None] | msgspec.UnsetType = msgspec.UNSET  # left out, not null, as network below
 
     def reference(self, feature: int) -> str | None:
-        """The level of a feature that has no column, where it is known."""
+        """Return the level of a feature that has no column, or None if it is not known."""
         return self.references[feature] if self.references else None
 
 
 class Curves(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A design that was learned on sample rows: splines in place of some columns, and the units of all of them.
+    """A design learned on sample rows: splines in place of some columns, and units of all columns.
 
     Parameters
     ----------
     mean, scale : list of float
-        Of the columns of the model, those of splines last.
+        Mean and scale of each column of the model; columns of splines come last.
     knots : list of (int, list of float)
-        By the column that a spline replaces.
+        Knots of each spline, and the column that the spline replaces.
     """
 
     mean: list[Finite]
     scale: list[Positive]
-    knots: list[tuple[Place, Annotated[list[Finite], Meta(min_length=7, max_length=100)]]]
+    knots: list[tuple[Index, Annotated[list[Finite], Meta(min_length=7, max_length=100)]]]
 
 
 Size = Annotated[int, Meta(ge=1, le=MAX_PARAMETERS)]
@@ -92,27 +92,28 @@ Names = Annotated[list[Text], Meta(max_length=1000)]
 
 
 class Network(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A model that is not linear, of the objective "differentiable"; what becomes of its parameters; where all begin.
+    """A model that is not linear, for the objective "differentiable": parameters, their roles and initial values.
 
-    Without ``hidden``, members bring the model. What is said of fields is also the help of ``coterie group create``.
+    Without ``hidden``, members bring the model. The texts of fields are also the help of ``coterie group create``.
 
     Parameters
     ----------
     hidden : int, optional
-        Learn a network of one hidden layer with so many units, not linear models.
+        Learn a network with one hidden layer of so many units, instead of linear models.
     parts : list of (str, int)
-        Of a model that members bring: names of its parameters, and how many numbers each has.
+        Of a model that members bring: name and size of each parameter.
     probe : list of float
-        Of such a model: what it answers to a few public rows in the beginning (:mod:`coterie.peers.group.networks`).
-    personal : list of str
-        Of --hidden or --model: parameters that never leave their peer, by name.
+        Of a model that members bring: predictions of the initial model for a few public rows
+        (:mod:`coterie.peers.group.networks`). With --hidden or --model: names of parameters that never leave their
+        peer.
     shared : list of str
-        The same: parameters that all have in common.
+        With --hidden or --model: names of parameters that all members have in common.
     tied : list of str
-        The same: parameters tied to those of neighbours, as strongly as --coupling says. Names may be cut short, with
-        commas between them. Default: of --hidden a shared body and tied heads, of --model all tied.
+        With --hidden or --model: names of parameters tied to those of neighbours, as strongly as --coupling says. Names
+        may be cut short, with commas between them. Default: with --hidden a shared body and tied heads, with --model
+        all tied.
     seed : int
-        Of the initial parameters, which are the same for all.
+        Seed of the initial parameters, which are the same for all members.
     """
 
     hidden: Size | None = None
@@ -134,51 +135,55 @@ class Network(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 
 class Charter(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The public numbers that all members of a group share, made by :func:`make_charter`; ``run`` is its hash.
+    """The public numbers that all members of a group share, made by :func:`make_charter`. The hash is ``run``.
 
-    What is said of fields is also the help of ``coterie group create``, in whose words it is.
+    The texts of fields are also the help of ``coterie group create``, so they name its options.
 
     Parameters
     ----------
     title : str
         Free text.
     features : list of str
-        Columns, in order.
+        Names of the columns, in order.
     target : str
-        The column to predict.
+        Name of the column to predict.
     labels : (str, str), optional
         The negative and the positive class. None: the target is a number.
     intercept : bool
-        A last feature that is always one.
+        Whether to add a last feature that is always one.
     center : list of float, optional
         Public scaling: what to subtract from each feature that is a number, in their order (50,2) or by name
         (age=50,dose=2).
     scale : list of float, optional
-        Public scaling: what to divide each of them by then, in the same way.
+        Public scaling: what to divide each of them by after that, in the same way.
     target_center : float, optional
         Public scaling of a target that is a number: what to subtract from it.
     target_scale : float, optional
-        The same: what to divide it by then. Predictions are in its own units again.
+        Public scaling of a target that is a number: what to divide by after that. Predictions have the units of the
+        target.
     columns : Encoding, optional
-        How text and gaps become columns. None: all features are numbers, a gap counts as the mean of a peer's own rows.
+        How text and gaps become columns. None: all features are numbers, and a gap counts as the mean of a peer's own
+        rows.
     design : Curves, optional
-        Splines and units, of a model that was fitted on sample rows. None: the columns as they are.
+        Splines and units of a model that was fitted on sample rows. None: the columns as they are.
     objective : str
         pooling; or, over a graph, personalized, collaborative, separate, propagation, boosting or differentiable.
         Default: the method's own.
     network : Network, optional
         Of the objective "differentiable": the model.
     loss : str
-        For classes logistic, smooth-hinge or, to boost, adaboost; for numbers squared or huber. Default: one that fits
-        the method.
+        For classes logistic, smooth-hinge or, with boosting, adaboost; for numbers squared or huber. Default: one that
+        fits the method.
     coupling : float
-        The more, the more alike are the models of neighbours.
+        Strength of coupling: the larger, the more alike are the models of neighbours.
     ridge : float or "1/m"
-        A number, or "1/m". Default: 1/m, of networks 0.
+        Coefficient of the ridge penalty: a number, or "1/m" for one over the number of a member's rows. Default: 1/m,
+        for networks 0.
     confidence : "public", "gossip" or "none"
-        public: rows / max-rows; gossip: rows / the largest heard of; none.
+        Confidence in each member's rows. public: rows / max-rows; gossip: rows / the largest number heard of; none:
+        equal.
     max_rows : int
-        No member has more rows than this. Public. Default: a million, and over a graph 1000.
+        Public upper bound on the number of rows of a member. Default: a million, and over a graph 1000.
     method : str
         resilient-pooling or gossip-pooling; over a graph cd, propagation, admm, djam or boosting; of networks tied-sgd,
         local-sgd or dpsgd. Default: pooling, or cd with --learn or an objective over a graph; of networks tied-sgd.
@@ -187,23 +192,25 @@ class Charter(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         range of the features; of one that trains, those of its optimiser, :class:`coterie.optim.SGD` or, with
         ``optimiser="adam"``, :class:`coterie.optim.Adam`.
     trim : float
-        Against poisoning: share of neighbours' values left out at each end. Default: a quarter, where the method can.
+        Against poisoning: share of neighbours' values left out at each end. Default: a quarter, if the method supports
+        it.
     learned : dict, optional
         Arguments of :class:`coterie.GraphRule`, ``every`` and ``sampling``. None: the edges are those of the roster.
     privacy : dict, optional
         Arguments of :func:`coterie.Private`. None: not private.
     radius : float
-        No honest model is longer than this. Default: 1000, for pooling any.
+        Upper bound on the norm of an honest model. Default: 1000, for pooling practically none.
     rate : float
-        Wakes of a member in a second.
+        Wakes of a member per second.
     message_bytes : int
-        No message is longer.
+        Upper bound on the bytes of a message.
     messages_per_second : float
-        From one sender.
+        Upper bound on the messages per second from one sender.
     admin : bytes
-        The public key that signs rosters.
+        Public key of the first admin, which signs rosters.
     amends : str, optional
-        The run that this one follows. So no two charters of a group have the same hash, whatever is changed and back.
+        The run that this run follows. So no two charters of a group have equal hashes, even after a change and its
+        reversal.
 
     Examples
     --------
@@ -229,15 +236,17 @@ class Charter(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     coupling: Positive = 1.0
     ridge: Annotated[float, Meta(ge=0, lt=1.7e308)] | Literal["1/m"] = "1/m"
     confidence: Literal["public", "gossip", "none"] = "public"
-    max_rows: Count = MAX_ROWS
+    max_rows: Count = GRAPH_MAX_ROWS
     method: Text = "cd"
     settings: Settings = {}
     trim: Annotated[float, Meta(ge=0, lt=0.5)] = 0.0
     learned: Settings | None = None
     privacy: Settings | None = None
-    radius: Positive = RADIUS
+    radius: Positive = GRAPH_RADIUS
     rate: Positive = 1.0
-    message_bytes: Annotated[int, Meta(ge=1_000, le=MAX_MESSAGE)] = 400_000  # a list of 1,000 members takes 200 kB
+    message_bytes: Annotated[int, Meta(ge=1_000, le=MAX_MESSAGE_BYTES)] = (
+        400_000  # a list of 1,000 members takes 200 kB
+    )
     messages_per_second: Positive = 50.0
     admin: PublicKey
     amends: Annotated[str, Meta(pattern=r"^[0-9a-f]{32}\Z")] | None = None
@@ -252,7 +261,7 @@ class Charter(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
             texts[name] = [value for value in (getattr(self, name) or {}).values() if isinstance(value, str)]
         for name, values in texts.items():
             for value in values:
-                if not value.isprintable():  # it will be shown on terminals; and lone surrogates cannot be written
+                if not value.isprintable():  # values are shown on terminals, and lone surrogates cannot be encoded
                     raise ParameterError(f"{name}={value!r:.80} must be of printable characters")
         for name in ("features", "labels"):
             if len(set(texts[name])) < len(texts[name]):
@@ -268,49 +277,49 @@ class Charter(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         for kind, methods in (("boosting", ("boosting",)), ("pooling", POOLING), ("differentiable", TRAINING)):
             if (self.objective == kind) != (self.method in methods):
                 raise ParameterError(
-                    f"objective={self.objective!r} and method={self.method!r} do not go together: {kind!r} is for the "
-                    f"method {' or '.join(map(repr, methods))}, and these are for it"
+                    f"objective={self.objective!r} and method={self.method!r} do not go together: {kind!r} needs "
+                    f"the method {' or '.join(map(repr, methods))}, which no other objective takes"
                 )
         if self.objective == "pooling" and self.learned is not None:
             raise ParameterError("learned does not go with pooling, where every peer learns from all: leave it out")
         _check_network(self)
         if self.confidence == "gossip" and self.privacy is not None:
             raise ParameterError(
-                "confidence='gossip' does not go with privacy: the largest number of rows tells of somebody's data; "
+                "confidence='gossip' does not go with privacy: the largest number of rows reveals a member's data; "
                 "use 'public' or 'none'"
             )
 
     @property
     def target_unit(self) -> tuple[float, float]:
-        """What is subtracted from the target, and what it is divided by then."""
+        """Return the number that is subtracted from the target, and the number that it is divided by then."""
         center, scale = self.target_center, self.target_scale
         return 0.0 if center is msgspec.UNSET else center, 1.0 if scale is msgspec.UNSET else scale
 
     @property
     def width(self) -> int:
-        """Numbers in a model of its columns."""
+        """Number of coefficients of a linear model of these columns."""
         if self.design is not None:
             return len(self.design.mean) + 1
         return (len(self.features) if self.columns is None else len(self.columns.parts)) + self.intercept
 
     @property
     def run(self) -> str:
-        """Name of the run: one charter, one run."""
+        """Run id: the hash of the charter in hex."""
         return hashlib.sha256(encoded(self)).digest()[:16].hex()
 
 
 def _check_network(charter: Charter) -> None:
-    """Refuse what does not go with a model that is not linear."""
+    """Refuse a network without the objective "differentiable", and fields that do not go with a network."""
     if (charter.objective == "differentiable") != bool(charter.network):
         raise ParameterError(
-            f"objective={charter.objective!r}: a network, and only that, has the objective 'differentiable'"
+            f"objective={charter.objective!r}: 'differentiable' needs a network, and no other objective has one"
         )
     if not charter.network:
         return
     if charter.privacy is not None:
         raise ParameterError(
-            "privacy does not go with a network: there is no design yet that says which rows a private step may take. "
-            "Leave out the network, or --epsilon"
+            "privacy does not go with a network: peers cannot train networks privately yet. Leave out the network, "
+            "or --epsilon"
         )
     if charter.learned is not None:
         raise ParameterError("learned does not go with a network: its edges are those of the list of members")
@@ -318,16 +327,16 @@ def _check_network(charter: Charter) -> None:
         raise ParameterError("design is for linear models: make the charter from columns, and give center and scale")
     if charter.loss != usual_loss(charter.method, charter.labels is not None, False):
         raise ParameterError(
-            f"loss={charter.loss!r}: the loss of a network is its own, 'logistic' of classes and 'squared' of numbers"
+            f"loss={charter.loss!r}: a network has the loss 'logistic' for classes and 'squared' for numbers"
         )
-    if charter.radius > SINGLE_RADIUS:
+    if charter.radius > MAX_SINGLE_RADIUS:
         raise ParameterError(
-            f"radius={charter.radius:g} must be at most {SINGLE_RADIUS:g}: networks are sent in single precision"
+            f"radius={charter.radius:g} must be at most {MAX_SINGLE_RADIUS:g}: networks are sent in single precision"
         )
 
 
 def _check_columns(charter: Charter) -> None:
-    """Refuse an encoding and a design that do not fit together, before anything reads out of bounds."""
+    """Refuse an encoding and a design that do not fit together, so that no index is out of bounds."""
     width, columns, design = len(charter.features), charter.columns, charter.design
     if columns is not None:
         width = len(columns.parts)
@@ -364,13 +373,13 @@ def _check_columns(charter: Charter) -> None:
 
 
 def make_charter(**fields: Any) -> Charter:
-    """A charter whose every part can be made: bounds are its types; loss, method, rule and privacy terms are made.
+    """Make a charter, and check that its loss, method, graph rule and privacy terms can be made.
 
     Parameters
     ----------
     **fields
-        Of the :class:`Charter`. Method, objective, loss, trim, radius, max_rows and messages_per_second have defaults
-        that fit the others.
+        Fields of the :class:`Charter`. Method, objective, loss, trim, radius, max_rows and messages_per_second have
+        defaults that fit the other fields.
 
     Returns
     -------
@@ -379,7 +388,7 @@ def make_charter(**fields: Any) -> Charter:
     Raises
     ------
     ParameterError
-        Naming the first field that is not what it must be.
+        If a field has a bad value; the message names the first such field.
 
     Examples
     --------
@@ -390,7 +399,7 @@ def make_charter(**fields: Any) -> Charter:
     ...
     coterie.errors.ParameterError: coupling: expected a number > 0.0
     """
-    from ..model.work import check_parts, longest_message, trimmable  # with NumPy, which a reader does not need
+    from ..model.work import check_parts, longest_message, trimmable  # needs NumPy, which reading a charter does not
 
     if fields.get("network") and fields.get("objective", "differentiable") == "differentiable":
         fields = usual_network(fields)
@@ -399,7 +408,7 @@ def make_charter(**fields: Any) -> Charter:
     method = fields.setdefault("method", usual_method(graph, private))
     fields.setdefault("objective", usual_objective(method, private))
     if fields["objective"] == "pooling":
-        fields = {"radius": ANY_RADIUS, "max_rows": ANY_ROWS} | fields
+        fields = {"radius": POOLING_RADIUS, "max_rows": POOLING_MAX_ROWS} | fields
     fields.setdefault("loss", usual_loss(method, fields.get("labels") is not None, private))
     charter = made(Charter, fields)
     if "messages_per_second" not in fields:
@@ -410,25 +419,29 @@ def make_charter(**fields: Any) -> Charter:
         needed = longest_message(charter)
         charter = made(Charter, msgspec.structs.asdict(charter) | {"message_bytes": max(charter.message_bytes, needed)})
     if "trim" not in fields and trimmable(charter):
-        charter = msgspec.structs.replace(charter, trim=TRIM)
+        charter = msgspec.structs.replace(charter, trim=DEFAULT_TRIM)
     return charter
 
 
 def _check_gaps(charter: Charter) -> None:
-    """Refuse gaps that no private peer could fill: the mean of its rows would put one row into others."""
+    """Refuse gaps in a private group without public values to fill them: the mean would let one row change
+    other rows.
+    """
     columns = charter.columns
     if charter.privacy is None or charter.center is not None or columns is None:
         return
     for j, (what, _) in zip(columns.source, columns.parts, strict=True):
         if what == "missing" and columns.kinds[j] == "number" and columns.fills[j] is None:
             raise ParameterError(
-                f"{charter.features[j]!r} may have gaps, and in a private group they need a public number to be filled "
-                "with: give --center, a number for each feature that is one"
+                f"{charter.features[j]!r} may have gaps, and in a private group gaps need a public number to be filled "
+                "with: give --center, a number for each feature that is a number"
             )
 
 
 def usual_network(fields: dict[str, Any]) -> dict[str, Any]:
-    """Fields of a charter with a network, with what is usual: a body that all share, and heads tied over the graph."""
+    """Return fields of a charter with a network, with the default roles: a shared body, and heads tied over the
+    graph.
+    """
     network = msgspec.to_builtins(fields["network"])
     if isinstance(network, dict) and network.get("hidden") and not {"personal", "shared", "tied"} & {*network}:
         network |= {"shared": ["body"], "tied": ["head"]}
@@ -437,44 +450,46 @@ def usual_network(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def usual_method(graph: bool, private: bool) -> str:
-    """What peers do if nothing else is said: pooling, unless a graph is asked for."""
+    """Return the default method: the first available pooling method, or "cd" if a graph is asked for."""
     from ...core.methods import METHODS
 
     return "cd" if graph else next(name for name in POOLING if name in METHODS and (name != POOLING[0] or not private))
 
 
 def usual_objective(method: Any, private: bool) -> str:
-    """What a method is mostly used for."""
+    """Return the default objective of a method."""
     if method in POOLING:
         return "pooling"
     if method in TRAINING:
         return "differentiable"
-    if method == "propagation" and not private:  # the private form starts from rows
+    if method == "propagation" and not private:  # the private method starts from rows
         return "propagation"
     return "collaborative" if method == "admm" else "boosting" if method == "boosting" else "personalized"
 
 
 def usual_messages(rate: Any) -> float:
-    """Messages a second from one sender, for a rate, which may not be one yet."""
+    """Return the default number of messages per second from one sender. `rate` may not have been checked yet."""
     return max(50.0, 25.0 * rate) if isinstance(rate, int | float) else 50.0
 
 
 def usual_loss(method: Any, classes: bool, private: bool) -> str:
-    """The loss of a method, unless another one is asked for: in Adaboost's, one example can take all the weight."""
+    """Return the default loss of a method. A private method gets no AdaBoost, whose weights can concentrate on
+    one row.
+    """
     return "squared" if not classes else "adaboost" if method == "boosting" and not private else "logistic"
 
 
 def charter_json(charter: Charter) -> bytes:
-    """A charter as a file."""
+    """Return a charter as JSON."""
     return to_json(charter)
 
 
 def read_charter(content: bytes, what: str = "the charter") -> Charter:
-    """A charter from its file, checked by its types; a DataError says what is wrong with it."""
+    """Read a charter from JSON. Raise a DataError that names the first field with a bad value."""
     return from_json(content, Charter, what)
 
 
 def charter_in(folder: Where) -> Charter:
-    """The charter in a folder."""
+    """Read the charter in a folder."""
     path = Path(folder) / "charter.json"
     return read_charter(read_bounded(path), str(path))

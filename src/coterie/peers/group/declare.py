@@ -1,4 +1,4 @@
-"""A charter in an admin's words: options of ``coterie group create``, and columns of a model fitted on sample rows."""
+"""Making a charter from options of ``coterie group create``, and from a model fitted on sample rows."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from ..._files import Where
 from ...errors import DataError, ParameterError
 from .charter import FITTED, Charter, Curves, Encoding, Network
 
-#: Families of a fitted model that peers can learn by gossip, by the loss of that name.
+#: Families of a fitted model that peers can learn by gossip; each is also the name of a loss.
 FAMILIES = ("squared", "logistic")
 
 
 def declared(text: str) -> dict[str, Any]:
-    """Fields of a charter from words such as ``age,dose?,city=paris|rome|oslo``.
+    """Return fields of a charter from a text such as ``age,dose?,city=paris|rome|oslo``.
 
-    A name is a number; levels make it text, the first of them the reference; a question mark adds a column that says
-    where there is a gap. A value that is not listed counts as the reference, with a note, and so does a gap without the
+    A name alone is a number. Levels make it text, and the first level is the reference. A question mark adds a column
+    that marks gaps. An unlisted value counts as the reference, with a note, and so does a gap without the question
     mark.
 
     Examples
@@ -57,7 +57,8 @@ def declared(text: str) -> dict[str, Any]:
 
 
 def from_model(path: Where) -> dict[str, Any]:
-    """Fields of a charter from a model that ``coterie fit`` has saved: columns, levels, means, knots, classes and loss.
+    """Return fields of a charter from a model saved by ``coterie fit``: columns, levels, means, knots, classes and
+    loss.
 
     All of them were learned from the sample rows, and become public.
     """
@@ -68,23 +69,23 @@ def from_model(path: Where) -> dict[str, Any]:
     described, arrays = model._packed()
     if not described:
         raise DataError(
-            f"{path} holds a {type(model).__name__}, whose columns peers do not know: fit one with coterie fit, "
+            f"{path} holds a {type(model).__name__}, whose columns peers cannot use: fit one with coterie fit, "
             "without --method boosting"
         )
     columns = described["columns"]
     if columns["input_names"] is None:
-        raise DataError(f"{path}: the columns of this model have no names, and peers have tables: fit it on a frame")
+        raise DataError(f"{path}: the columns of this model have no names, which peers need: fit it on a frame")
     fields: dict[str, Any] = {}
     if hasattr(model, "classes_"):
         if len(model.classes_) != 2:
-            raise DataError(f"{path}: a model of {len(model.classes_)} classes, and peers know two, or numbers")
+            raise DataError(f"{path}: a model of {len(model.classes_)} classes; peers learn two classes, or numbers")
         fields["labels"] = [spelt(label) for label in model.classes_.tolist()]
     if described["form"] != "linear":
         family = described["models"][0]["family"]
         if family not in FAMILIES:
             raise DataError(
-                f"{path}: the family of this model is {family!r}, and peers learn by gossip those of "
-                f"{' and '.join(FAMILIES)}: fit the sample with --loss squared, of counts their logarithms"
+                f"{path}: the family of this model is {family!r}, and peers learn by gossip only "
+                f"{' and '.join(FAMILIES)}: fit the sample with --loss squared, for counts on their logarithms"
             )
         fields["loss"] = family
     used = sorted(set(columns["source"]))
@@ -110,49 +111,49 @@ def from_model(path: Where) -> dict[str, Any]:
 # -- options ---------------------------------------------------------------------------------------------------------
 
 
-class Words(msgspec.Struct, kw_only=True):
-    """Options of ``coterie group create`` that are not fields of a charter, or not as they are typed.
+class CreateOptions(msgspec.Struct, kw_only=True):
+    """Options of ``coterie group create`` that are not fields of a charter, or are typed in another form.
 
     Parameters
     ----------
     features : str, optional
         Columns that models see, with commas between them: numbers, or text with its levels, such as
-        age,city=paris|rome|oslo; a ? after it adds a column that says where there are gaps.
+        age,city=paris|rome|oslo; a ? after it adds a column that marks gaps.
     sample : path, optional
-        In place of --features: a model that coterie fit has written, of sample rows. Its columns, levels, means, knots
+        In place of --features: a model that coterie fit has learned from sample rows. Its columns, levels, means, knots
         and classes become public.
     classes : str, optional
-        The negative and the positive class, such as no,yes. Without: numbers.
+        The negative and the positive class, such as no,yes. Default: the target is a number.
     model : path, optional
-        Learn the model that this Python file makes (its function model() returns it): each member brings the same file.
-        The charter holds names and sizes of its parameters, no code.
+        Learn the model that the function model() of this Python file returns. Each member brings the same file. The
+        charter holds names and sizes of its parameters, no code.
     settings : list of str, optional
         A further argument of the method, name=value; repeat it. Boosting: stumps, beta, and low and high, the public
         range of the features. Networks: rate, steps and batch of SGD; optimiser=adam.
     learn : bool
-        The members learn who collaborates with whom.
+        Let the members learn which of them collaborate.
     lam : float, optional
-        For --learn: the larger, the more edges. Default: 1.
+        With --learn: the larger, the more edges. Default: 1.
     kappa : int, optional
-        For --learn: how many members to ask at a time. Default: 3.
+        With --learn: number of members to ask at a time. Default: 3.
     every : float, optional
-        For --learn: wakes, of anybody, between two updates. Default: 10.
+        With --learn: wakes, of any member, between two updates. Default: 10.
     max_weight : float, optional
-        For --learn: no edge weighs more.
+        With --learn: maximal weight of an edge.
     epsilon : float, optional
-        Privacy: the budget of each member.
+        Privacy: budget epsilon of each member.
     delta : float
-        Privacy: delta.
+        Privacy: delta of the budget.
     clip : float
-        Privacy: gradients of an example are cut to this norm.
+        Privacy: norm to which the gradient of an example is clipped.
     row_norm : float
         Privacy: public bound on the norm of a row.
     releases : int, optional
-        Privacy: releases that the budget is split for.
+        Privacy: number of releases over which the budget is split.
     ca_key : path, optional
-        Key of a certificate authority to use.
+        File of the key of a certificate authority to use.
     ca_certificate : path, optional
-        Its certificate.
+        File of the certificate of that authority.
     """
 
     features: str | None = None
@@ -174,7 +175,7 @@ class Words(msgspec.Struct, kw_only=True):
     ca_certificate: Path | None = None
 
 
-#: All options of ``coterie group create``, in the order of its help; and those that are not called by their names.
+#: All options of ``coterie group create``, in the order of its help; and options with other flags than their names.
 OPTIONS = (
     *("target", "features", "sample", "classes", "method", "objective", "loss"),
     *("hidden", "model", "personal", "shared", "tied"),
@@ -185,26 +186,26 @@ OPTIONS = (
     *("center", "scale", "target_center", "target_scale", "title", "ca_key", "ca_certificate"),
 )
 FLAGS = {"sample": ("--from",), "settings": ("--set",), "learn": ("--learn",)}
-#: Options of a network, those that are arguments of a graph rule, and those of a private method.
+#: Options of a network, arguments of a graph rule, and arguments of a private method.
 OF_NETWORK, OF_RULE = ("personal", "shared", "tied"), ("lam", "kappa", "every", "max_weight")
 OF_PRIVACY = ("epsilon", "delta", "clip", "row_norm", "releases")
 
 
 class Option(NamedTuple):
-    """What is known of an option."""
+    """Type, default and help text of an option."""
 
     kind: Any
-    default: Any  # ... if it has to be given
+    default: Any  # ... if it is required
     help: str
 
 
 def options() -> dict[str, Option]:
-    """The options of ``coterie group create``: types, defaults and texts are those of the fields that they set."""
+    """Return the options of ``coterie group create``. Types, defaults and texts come from the fields that they set."""
     found = {}
-    for record in (Network, Charter, Words):  # the last one that has a name counts
+    for record in (Network, Charter, CreateOptions):  # a later record overrides an earlier one
         texts = dict(re.findall(r"^    (\w+) : .*\n((?: {8}.*\n)+)", record.__doc__ or "", re.MULTILINE))
         for field in msgspec.structs.fields(record):
-            kind = field.type if record is Words else _typed(field.type)
+            kind = field.type if record is CreateOptions else _typed(field.type)
             default = ... if field.required else field.default
             if field.name in FITTED or not isinstance(default, int | float | str | type(...)):
                 kind, default = kind | None, None
@@ -213,7 +214,7 @@ def options() -> dict[str, Option]:
 
 
 def _typed(annotation: Any) -> Any:
-    """What is typed for a field: a number where it is nothing else, and text."""
+    """Return the type in which a field is typed: int, float, or str for anything else."""
     plain = _plain(annotation)
     return plain.pop() if plain in ({int}, {float}) else str
 
@@ -227,13 +228,13 @@ def _plain(annotation: Any) -> set[Any]:
 
 
 def fields_of(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of a charter from what was given for all of these options; None where nothing was."""
+    """Return fields of a charter from the values of all options; None for an option that is not given."""
     features, sample, target, classes = (given[name] for name in ("features", "sample", "target", "classes"))
     if (features is None) == (sample is None):
         raise ParameterError("give either --features, the columns that models see, or --from, a fitted model")
     fields = from_model(sample) if sample is not None else declared(features)
     if sample is not None and target in fields["features"]:
-        raise ParameterError(f"--target {target} is a feature of the model in {sample}: what was it fitted to predict?")
+        raise ParameterError(f"--target {target} is a feature of the model in {sample}: name the column it predicts")
     if classes is not None and len(classes.split(",")) != 2:
         raise ParameterError(f"--classes {classes}: give two, the negative and the positive one, such as no,yes")
     if (given["ca_key"] is None) != (given["ca_certificate"] is None):
@@ -275,7 +276,7 @@ def _setting(text: str) -> tuple[str, Any]:
 
 
 def _network(said: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What is said of a model that is not linear; None if nothing is."""
+    """Return the fields of a network from its options, or None if there are none."""
     named = {name: [part.strip() for part in said[name].split(",")] for name in OF_NETWORK if name in said}
     if "hidden" in said and "model" in said:
         raise ParameterError("--hidden and --model are two models: give one of them")
@@ -287,7 +288,9 @@ def _network(said: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _of_features(option: str, text: str, fields: dict[str, Any], otherwise: float) -> list[float]:
-    """A number for each feature, from one for each that is a number: in their order, or by name; text has its own."""
+    """Return a number for each feature. Features that are numbers take theirs in order or by name; text gets
+    `otherwise`.
+    """
     features, columns = fields["features"], fields.get("columns")
     named = [name for j, name in enumerate(features) if columns is None or columns.kinds[j] == "number"]
     pairs = [part.rpartition("=") for part in text.split(",")]
@@ -303,7 +306,7 @@ def _of_features(option: str, text: str, fields: dict[str, Any], otherwise: floa
         given = dict(zip(named, values, strict=False)) if len(values) == len(named) else {}
     if given.keys() != set(named):
         raise ParameterError(
-            f"{option} {text}: must be a number for each feature that is one, which are {', '.join(named)}; text has "
-            "none"
+            f"{option} {text}: must be a number for each feature that is a number, which are {', '.join(named)}; text "
+            "features have none"
         )
     return [given.get(name, otherwise) for name in features]

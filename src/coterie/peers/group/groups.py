@@ -1,18 +1,17 @@
-"""How a group comes about: its admin creates it, peers ask to be in it, are invited, and join.
+"""Creating a group, and inviting, joining, removing and revoking its members.
 
 ======================  ==============================================================================================
-:func:`create`          the admin: a key that signs rosters, an authority, the charter, and a roster of nobody
-:func:`request`         a peer: who it is, and where; signed with both of its keys. Nothing in it is secret
-:func:`invite`          the admin: a certificate, and a new roster with the peer in it. Nothing in it is secret
-:func:`join`            the peer: checks all of that, and keeps it
-:func:`enroll`          request, invitation and joining at once, where peer and admin are on one machine
-:func:`remove`,         the admin: a new roster. It is the file ``roster`` of the group, which any member can take
+:func:`create`          the admin: makes a signing key, an authority, the charter, and a roster without members
+:func:`request`         a peer: writes its name and endpoint, signed with both of its keys. Nothing in it is secret
+:func:`invite`          the admin: signs a certificate, and a roster with the peer. Nothing in them is secret
+:func:`join`            the peer: checks the invitation, and keeps its certificate, charter and roster
+:func:`enroll`          request, invite and join in one step, where peer and admin are on one machine
+:func:`remove`,         the admin: signs a new roster, the file ``roster`` of the group, which any member can take
 :func:`edge`             (:func:`refresh`) and pass on
 ======================  ==============================================================================================
 
-What a peer believes hangs on one thing, the charter: it holds the admin's key, and the admin signs the invitation
-and every roster. So the charter of a first invitation has to come from somebody one trusts; its run can be compared by
-word of mouth.
+A peer trusts the charter: it holds the admin's key, and the admin signs the invitation and every roster. So the charter
+of a first invitation has to come from a trusted person. Its run id can be compared by phone or in person.
 """
 
 from __future__ import annotations
@@ -33,9 +32,9 @@ from msgspec import Meta
 
 from ..._files import Where, drafted, locked, private_folder, read_bounded, rename, write_atomic, write_new
 from ...errors import DataError, IdentityError, ParameterError, RemovedError
-from ..wire.packet import OVERHEAD
+from ..wire.packet import OVERHEAD_BYTES
 from . import identity as ids
-from .charter import MAX_MESSAGE, Charter, charter_in, charter_json, make_charter
+from .charter import MAX_MESSAGE_BYTES, Charter, charter_in, charter_json, make_charter
 from .identity import MEMBER_DAYS, AuthorityKey, Identity, check_name, split_endpoint
 from .records import PublicKey, read_json, to_json
 from .roster import Fork, Member, Relay, Roster, described, read_roster, relation, roster_in, sign_roster, signers
@@ -44,14 +43,14 @@ from .signed import Signed, SigningKey
 if TYPE_CHECKING:
     from cryptography import x509
 
-#: No request, and no certificate, is longer.
+#: Maximal bytes of a request, and of a certificate.
 MAX_REQUEST_BYTES = 50_000
-#: Members that a newcomer of a group that pools is tied to, if nobody says.
+#: Number of edges that a new member of a pooling group gets by default.
 USUAL_EDGES = 6
 
 
 class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a peer asks the admin for: see :func:`read_request`."""
+    """A peer's request to be invited: see :func:`read_request`."""
 
     format: Literal[1] = 1
     name: str
@@ -67,7 +66,7 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 
 class Invitation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What the admin answers: a certificate, and a roster that the peer is in."""
+    """The admin's answer to a request: a certificate, and a roster that lists the peer."""
 
     format: Literal[1] = 1
     name: str
@@ -82,7 +81,7 @@ class Invitation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
 
 def admins_of(record: Any) -> list[bytes]:
-    """The keys that may sign a record with a charter and a list of members, which is checked by itself later."""
+    """Return the keys that may sign a record with a charter and a roster. The record itself is checked later."""
     try:
         allowed = signers(record.charter, read_roster(record.roster, record.charter))
     except DataError:
@@ -91,23 +90,23 @@ def admins_of(record: Any) -> list[bytes]:
 
 
 REQUESTS = Signed(Request, b"coterie request 1\n", lambda asked: [asked.key])
-#: Whom an error names beside the admin of a charter.
+#: Names the signers beside the admin of a charter, in error messages.
 DELEGATED = ", or one with a delegation of it"
 INVITATIONS = Signed(Invitation, b"coterie invitation 2\n", admins_of, DELEGATED)
 
 
 class Register(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What the admin remembers and rosters do not say."""
+    """What the admin remembers beyond the roster."""
 
     format: Literal[1] = 1
-    addresses: Annotated[int, Meta(ge=0)] = 0  # given so far, also to members that have left
-    ca_key: str | None = None  # where it is, if not here
+    addresses: Annotated[int, Meta(ge=0)] = 0  # number of addresses given so far, also to members that have left
+    ca_key: str | None = None  # path of the authority's key, if it is in another folder
     relays: dict[str, bytes] = {}  # their signing keys
-    issued: dict[str, dict[str, int]] = {}  # certificates by name: serial numbers, and when they expire
-    certificates: dict[str, bytes] = {}  # the newest of each member and relay, to be renewed
+    issued: dict[str, dict[str, int]] = {}  # of each name: serial numbers and expiry times of its certificates
+    certificates: dict[str, bytes] = {}  # the newest certificate of each member and relay, to be renewed
 
     def with_certificate(self, name: str, certificate: x509.Certificate) -> Register:
-        """The register after a certificate was made: so it can be revoked by its serial number, and renewed."""
+        """Return the register with one more certificate, so that the certificate can be revoked and renewed."""
         now = time.time()
         known = {serial: ends for serial, ends in self.issued.get(name, {}).items() if ends > now}
         known[ids.serial_of(certificate)] = int(certificate.not_valid_after_utc.timestamp())
@@ -115,13 +114,13 @@ class Register(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         return msgspec.structs.replace(self, issued=self.issued | {name: known}, certificates=newest)
 
     def revoking(self, roster: Roster, name: str) -> Roster:
-        """The next roster, in which all certificates of a name that were issued so far are revoked."""
+        """Return the next roster, which revokes all certificates issued to a name so far."""
         return roster.with_revoked(self.issued.get(name, {}), time.time())
 
 
 @dataclasses.dataclass(frozen=True)
 class Group:
-    """A group as its admin sees it: see :func:`load_group`."""
+    """A group with the admin's keys: see :func:`load_group`."""
 
     folder: Path
     charter: Charter
@@ -132,18 +131,18 @@ class Group:
     register: Register
 
     def signed(self, roster: Roster) -> bytes:
-        """The next version, if a message can carry it."""
-        signed, most = sign_roster(roster, self.admin), self.charter.message_bytes - OVERHEAD
+        """Sign the next roster. Raise a ParameterError if no message could carry the roster."""
+        signed, most = sign_roster(roster, self.admin), self.charter.message_bytes - OVERHEAD_BYTES
         if len(signed) > most:
             raise ParameterError(
                 f"a list of {len(roster.members)} members and {len(roster.edges)} edges takes {len(signed)} bytes, and "
                 f"messages of this run carry {most}: use fewer edges, or agree on longer messages (coterie group amend "
-                f"{self.folder} --set message_bytes={min(MAX_MESSAGE, 2 * self.charter.message_bytes)})"
+                f"{self.folder} --set message_bytes={min(MAX_MESSAGE_BYTES, 2 * self.charter.message_bytes)})"
             )
         return signed
 
     def keep(self, roster: Roster, signed: bytes | None = None, register: Register | None = None) -> Roster:
-        """Keep the next version; first what the admin remembers, with every address counted that it has given."""
+        """Write the register, with the number of addresses given so far, and then the next roster."""
         signed, register = self.signed(roster) if signed is None else signed, register or self.register
         most = max(register.addresses, self.roster.given, roster.given)
         self.keep_register(msgspec.structs.replace(register, addresses=most))
@@ -151,13 +150,13 @@ class Group:
         return roster
 
     def keep_register(self, register: Register) -> None:
-        """What the admin remembers, where the list of members stays as it is."""
+        """Write the register only, where the roster stays as it is."""
         write_atomic(self.folder / "group.json", to_json(register))
 
 
 @dataclasses.dataclass(frozen=True)
 class Membership:
-    """What a peer knows after joining: see :func:`membership`. ``me`` is its own entry in the roster."""
+    """What a peer knows after joining: see :func:`membership`. ``me`` is the peer's own entry in the roster."""
 
     identity: Identity
     charter: Charter
@@ -166,17 +165,17 @@ class Membership:
     expires: datetime
 
 
-#: What to say to a peer whose certificate is.
+#: Message for a peer whose certificate is revoked.
 REVOKED = "the admin has revoked this peer's certificate. To be invited again, make a request with a new TLS key"
 
 
 class Newcomer(NamedTuple):
-    """A peer to be enrolled: where its folder is to be, and with whom it is to be tied."""
+    """A peer to be enrolled: its folder, its name, its endpoint and its edges."""
 
     folder: Where
     name: str
     listen: str | None = None
-    edges: Mapping[str, float] = {}  # weights by the names of members, or of those enrolled before it
+    edges: Mapping[str, float] = {}  # weights by the names of members, or of newcomers earlier in the same list
 
 
 # -- the admin -----------------------------------------------------------------------------------------------------
@@ -185,11 +184,12 @@ class Newcomer(NamedTuple):
 def create(
     folder: Where, *, ca: tuple[Where, Where] | None = None, model: Where | None = None, **fields: Any
 ) -> Charter:
-    """A new group, of nobody yet, with a charter of these fields; `ca`: key and certificate of an authority to use.
+    """Create a group without members, with a charter of these fields.
 
-    `model`: a file that makes the model, for a group whose members bring it.
+    `ca` gives the files of an authority's key and certificate to use. `model` is a file that makes the model, for a
+    group whose members bring their own model.
     """
-    from ..model.tables import check_charter  # with pandas, which only the one who creates a group needs here
+    from ..model.tables import check_charter  # needs pandas, which only `create` imports
 
     where, admin = Path(folder), ids.new_signing_key()
     if model is not None:
@@ -221,7 +221,7 @@ def create(
 
 
 def load_group(folder: Where, *, signing: bool = True) -> Group:
-    """A group as its admin sees it, who is to be one that may sign."""
+    """Load a group with the admin's keys. With `signing`, refuse an admin that may not sign the next roster."""
     where = Path(folder)
     if not (where / "group.json").is_file():
         raise IdentityError(f"{where} holds no group: there is no group.json in it")
@@ -238,13 +238,13 @@ def load_group(folder: Where, *, signing: bool = True) -> Group:
 
 
 def _check_admin(charter: Charter, roster: Roster, key: bytes) -> None:
-    """Refuse a key that may not sign the next list."""
+    """Refuse a key that may not sign the next roster."""
     allowed = signers(charter, roster, version=roster.version + 1)
     if key in allowed:
         return
     if key == charter.admin or any(delegation.key == key for delegation in roster.delegations):
         now = ", ".join(sorted(one[:4].hex() for one in allowed))
-        raise IdentityError(f"this admin has handed over: who signs lists of members now is {now}")
+        raise IdentityError(f"this admin has handed over: rosters are signed by {now} now")
     raise IdentityError("the admin's key is not the one of the charter, and has no delegation of it")
 
 
@@ -263,50 +263,53 @@ def invite(
     days: int = MEMBER_DAYS,
     to: Where | None = None,
 ) -> Path:
-    """Take a peer into a group: a certificate, the next roster, and the invitation, by default beside the request.
+    """Take a peer into a group: write a certificate, the next roster, and the invitation, by default beside the
+    request.
 
-    Inviting a member again, with the same key, renews its certificate and its endpoint; it keeps its address and edges.
-    Edges are weights by the names of other members, 0 for none; a relay has none, and no address. With `replace`, a peer
-    with another key takes over the name and the edges of a member, but not its address.
+    Inviting a member again, with the same key, renews its certificate and its endpoint, and keeps its address and
+    edges. Edges are weights by the names of other members; a weight of 0 removes an edge. A relay has no edges and no
+    address. With `replace`, a peer with another key takes over the name and the edges of a member, but not the member's
+    address.
     """
     source = Path(request_file)
     asked = read_request(read_bounded(source, limit=MAX_REQUEST_BYTES), str(source))
-    with admin_at(group) as office:
-        roster, register = _with(office, asked, edges or {}, relay, replace)
-        signed = office.signed(roster)
-        invitation = invitation_to(office, asked, signed, days)
+    with admin_at(group) as loaded:
+        roster, register = _with(loaded, asked, edges or {}, relay, replace)
+        signed = loaded.signed(roster)
+        invitation = invitation_to(loaded, asked, signed, days)
         path = source.with_name(f"{asked.name}.invitation") if to is None else Path(to)
         if path.is_dir():
             raise ParameterError(f"{path} is a folder: name the file to write the invitation to")
-        # The invitation is on the disk before the roster, and gets its name after it: so there is never an invitation
-        # of a version that the admin could give to another roster. An address that is lost on the way stays unused.
+        # The draft of the invitation is on disk before the roster, and is renamed after it: so the admin never signs
+        # two rosters of one version. A crash in between wastes an address.
         with drafted(path, to_json(invitation)) as draft:
-            office.keep(roster, signed, _with_issued(register, [invitation]))
+            loaded.keep(roster, signed, _with_issued(register, [invitation]))
             rename(draft, path)
         return path
 
 
 def enroll_all(group: Where, newcomers: Sequence[Newcomer], *, durable: bool = True) -> list[Membership]:
-    """Identities, requests, invitations and joining at once, where admin and peers are on one machine.
+    """Make identities, requests and invitations and join, where admin and peers are on one machine.
 
-    There is one new version of the roster. Not `durable`: for an experiment, which a crash of the machine may end.
+    All newcomers enter in one new version of the roster. Without `durable`, files are not synced to disk, as in an
+    experiment that need not survive a crash of the machine.
     """
-    with admin_at(group) as office, ThreadPoolExecutor(8) as pool:  # it is mostly the disk that they wait for
+    with admin_at(group) as loaded, ThreadPoolExecutor(8) as pool:  # threads wait mostly for the disk
         peers = list(pool.map(lambda new: Identity.make(new.folder, new.name, new.listen), newcomers))
         try:
             requests = list(pool.map(request_of, peers))
-            next_roster, register = office.roster, office.register
+            next_roster, register = loaded.roster, loaded.register
             for asked, new in zip(requests, newcomers, strict=True):
-                so_far = dataclasses.replace(office, roster=next_roster, register=register)
+                so_far = dataclasses.replace(loaded, roster=next_roster, register=register)
                 next_roster, register = _with(so_far, asked, new.edges)
-            next_roster = next_roster.after(office.roster)  # one change, one version
-            signed = office.signed(next_roster)
-            invitations = list(pool.map(lambda asked: invitation_to(office, asked, signed), requests))
+            next_roster = next_roster.after(loaded.roster)  # one change, one version
+            signed = loaded.signed(next_roster)
+            invitations = list(pool.map(lambda asked: invitation_to(loaded, asked, signed), requests))
         except BaseException:
             for peer in peers:
-                peer.unmake()  # so that the same command, put right, finds no identity in its way
+                peer.unmake()  # so that the corrected command does not find an identity already there
             raise
-        office.keep(next_roster, signed, _with_issued(register, invitations))
+        loaded.keep(next_roster, signed, _with_issued(register, invitations))
 
         def accepted(peer: Identity, invitation: Invitation) -> Membership:
             _accept(peer, invitation, f"the invitation of {peer.name}", durable)
@@ -318,96 +321,96 @@ def enroll_all(group: Where, newcomers: Sequence[Newcomer], *, durable: bool = T
 def enroll(
     group: Where, folder: Where, name: str, listen: str | None = None, edges: Mapping[str, float] | None = None
 ) -> Membership:
-    """The same of one peer."""
+    """Enrol one peer: see :func:`enroll_all`."""
     return enroll_all(group, [Newcomer(folder, name, listen, edges or {})])[0]
 
 
 def remove(group: Where, name: str, *, revoked: bool = False) -> Roster:
-    """Leave out a member or a relay from the next version of the roster.
+    """Leave a member or a relay out of the next version of the roster.
 
-    From then on peers listen to nothing that it says, and when it comes back they show it the list, which it is not on.
-    Its certificate is good for that and nothing else; if it is `revoked` nobody shows it anything. It is revoked at the
-    latest when the name is given to another key.
+    From then on peers ignore its messages, and show it the new roster when it connects. Its certificate still lets it
+    connect for that; if it is `revoked`, no peer accepts the connection. The certificate is revoked at the latest when
+    the name is given to another key.
     """
-    with admin_at(group) as office:
-        roster = office.roster.without(name)
+    with admin_at(group) as loaded:
+        roster = loaded.roster.without(name)
         if revoked:
-            roster = office.register.revoking(roster, name).after(office.roster)
-        return office.keep(roster)
+            roster = loaded.register.revoking(roster, name).after(loaded.roster)
+        return loaded.keep(roster)
 
 
 def revoke(group: Where, name: str, serial: str | None = None) -> Roster:
-    """Revoke the certificates of a name, or one, in the next version of the roster, and remove nobody.
+    """Revoke the certificates of a name, or one by its serial number, in the next version of the roster.
 
-    A member that stays, and has lost its TLS key, makes a new one, and is invited again. Certificates that another
-    admin has signed are known by their serial number alone.
+    No member is removed. A member that has lost its TLS key makes a new one, and is invited again. A certificate that
+    another admin has signed can be revoked by its serial number only.
     """
-    with admin_at(group) as office:
+    with admin_at(group) as loaded:
         if serial is not None:
             number = serial.lower().replace(":", "").lstrip("0")
-            until = int(office.ca.not_valid_after_utc.timestamp())
-            return office.keep(office.roster.with_revoked({number: until}, time.time()))
-        if not office.register.issued.get(name):
+            until = int(loaded.ca.not_valid_after_utc.timestamp())
+            return loaded.keep(loaded.roster.with_revoked({number: until}, time.time()))
+        if not loaded.register.issued.get(name):
             raise DataError(f"no certificate of {name!r:.80} is known here: give its serial number")
-        return office.keep(office.register.revoking(office.roster, name))
+        return loaded.keep(loaded.register.revoking(loaded.roster, name))
 
 
 class Updated(NamedTuple):
-    """What has come of :func:`update`: see there."""
+    """Result of :func:`update`."""
 
     roster: Roster
     healed: bool  # whether there was a fork
-    lost: list[str]  # members and relays of the branch that is void now, to be invited again
+    lost: list[str]  # members and relays that only the void branch has, to be invited again
 
 
 def update(group: Where, roster_file: Where) -> Updated:
-    """Go on from a list that members hold: after a backup was put back, or when another admin has signed.
+    """Take over a roster that members hold: after a backup was restored, or when another admin has signed.
 
-    If it continues the admin's own list, it takes its place. If neither continues the other, there is a fork, and the
-    admin decides it: the next version continues the list that is given, and says that the admin's own is void.
-    Peers of both branches take it over; but who is on the void one alone has to be invited again.
+    A roster that continues the admin's own one replaces it. If neither continues the other, there is a fork, which the
+    admin resolves: the next version continues the given roster and declares the admin's own one void. Peers of both
+    branches take over the next version. Members that only the void branch has must be invited again.
     """
     content, what = read_bounded(roster_file), f"the list {os.fspath(roster_file)}"
-    with admin_at(group, signing=False) as office:
-        mine, theirs = office.roster, read_roster(content, office.charter, what, held=office.roster)
+    with admin_at(group, signing=False) as loaded:
+        mine, theirs = loaded.roster, read_roster(content, loaded.charter, what, held=loaded.roster)
         match relation(mine, theirs):
             case "newer":
-                return Updated(office.keep(theirs, content), False, [])
+                return Updated(loaded.keep(theirs, content), False, [])
             case "fork":
-                _check_admin(office.charter, theirs, ids.public_bytes(office.admin))
+                _check_admin(loaded.charter, theirs, ids.public_bytes(loaded.admin))
                 lost = [one.name for one in mine.everybody if one not in theirs.everybody]
-                return Updated(office.keep(theirs.healing(mine)), True, lost)
+                return Updated(loaded.keep(theirs.healing(mine)), True, lost)
         raise DataError(
-            f"{what} is version {theirs.version}, and this group has version {mine.version}: nothing is new"
+            f"{what} is version {theirs.version}, and this group has version {mine.version}: there is nothing to update"
         )
 
 
 def edge(group: Where, a: str, b: str, weight: float = 1.0) -> Roster:
-    """Edge two members in the next version of the roster. A weight of 0 is no edge."""
-    with admin_at(group) as office:
-        one, other = (office.roster.by_name(name).address for name in (a, b))
-        return office.keep(office.roster.with_edge(one, other, _weight(b, weight)))
+    """Set the weight of an edge between two members in the next version of the roster. A weight of 0 removes it."""
+    with admin_at(group) as loaded:
+        one, other = (loaded.roster.by_name(name).address for name in (a, b))
+        return loaded.keep(loaded.roster.with_edge(one, other, _weight(b, weight)))
 
 
 def read_request(content: bytes, what: str = "the request") -> Request:
-    """A peer's request, if both keys in it have signed it."""
+    """Read a peer's request. Refuse a request that is not signed with both keys in it."""
     found = REQUESTS.read(content, what)
     ids.read_csr(found.csr.encode(errors="replace"), found.name, found.key)
     return found
 
 
-def invitation_to(office: Group, asked: Request, signed_roster: bytes, days: int = MEMBER_DAYS) -> Invitation:
-    """The admin's answer to a request: a certificate, and a roster in which the peer is."""
+def invitation_to(group: Group, asked: Request, signed_roster: bytes, days: int = MEMBER_DAYS) -> Invitation:
+    """Return the admin's signed answer to a request: a certificate, and a roster that lists the peer."""
     csr = ids.read_csr(asked.csr.encode(), asked.name, asked.key)
-    certificate = ids.sign_csr(csr, office.ca_key, office.ca, name=asked.name, endpoint=asked.endpoint, days=days)
+    certificate = ids.sign_csr(csr, group.ca_key, group.ca, name=asked.name, endpoint=asked.endpoint, days=days)
     invitation = Invitation(
         name=asked.name,
-        charter=office.charter,
-        ca=ids.certificate_pem(office.ca).decode(),
+        charter=group.charter,
+        ca=ids.certificate_pem(group.ca).decode(),
         certificate=ids.certificate_pem(certificate).decode(),
         roster=signed_roster,
     )
-    return INVITATIONS.sign(invitation, office.admin)
+    return INVITATIONS.sign(invitation, group.admin)
 
 
 def _with_issued(register: Register, invitations: Sequence[Invitation]) -> Register:
@@ -417,14 +420,16 @@ def _with_issued(register: Register, invitations: Sequence[Invitation]) -> Regis
 
 
 def _with(
-    office: Group, asked: Request, edges: Mapping[str, float], relay: bool = False, replace: bool = False
+    group: Group, asked: Request, edges: Mapping[str, float], relay: bool = False, replace: bool = False
 ) -> tuple[Roster, Register]:
-    """The next roster, with a member or a relay that asks."""
-    roster, register, name = office.roster, office.register, asked.name
+    """Return the next roster and register, with the member or relay that asks."""
+    roster, register, name = group.roster, group.register, asked.name
     if relay and edges:
         raise ParameterError(f"edges={dict(edges)!r}: a relay has no neighbours")
     if relay and asked.endpoint is None:
-        raise DataError(f"{name!r} listens nowhere, so it cannot be a relay: make its identity with listen")
+        raise DataError(
+            f"{name!r} has no endpoint to listen at, so it cannot be a relay: make its identity with listen"
+        )
     old = roster.named(name)
     if old is not None and isinstance(old, Relay) != relay:
         other = "member" if relay else "relay"
@@ -432,38 +437,40 @@ def _with(
     keys = {one.key: one.name for one in roster.members}
     keys |= {register.relays[one.name]: one.name for one in roster.relays if one.name in register.relays}
     if keys.get(asked.key, name) != name:
-        raise DataError(f"the request of {name!r} is signed with the key of {keys[asked.key]!r}: one key, one name")
+        raise DataError(
+            f"the request of {name!r} is signed with the key of {keys[asked.key]!r}: a key can have one name only"
+        )
     known = old.key if isinstance(old, Member) else register.relays.get(name) if relay else None
     kept: dict[int, float] = {}
     if known != asked.key:
         if old is not None and not replace:
             raise DataError(
-                f"{name!r} is taken, by a peer with another key. If the peer has lost its key and is to be replaced by "
-                "the one that asks, say so (--replace, in Python replace=True); if not, somebody may want to pass for "
-                "it"
+                f"{name!r} is taken, by a peer with another key. If that peer has lost its key, and the new "
+                "one is to replace it, give --replace (in Python replace=True). If not, the request may be forged"
             )
         if isinstance(old, Member):
             kept = roster.neighbours(old.address)
             roster, old = roster.without(name), None
-        roster = register.revoking(roster, name)  # who had the name before is not to pass for it
+        roster = register.revoking(roster, name)  # the previous owner of the name must not pass for the new one
     if asked.endpoint is not None and relay:
         register = msgspec.structs.replace(register, relays={**register.relays, name: asked.key})
-        return roster.with_relay(Relay(name, asked.endpoint)).after(office.roster), register
-    address = old.address if isinstance(old, Member) else max(register.addresses, office.roster.given)
-    if not edges and not kept and old is None and office.charter.objective == "pooling":
+        return roster.with_relay(Relay(name, asked.endpoint)).after(group.roster), register
+    address = old.address if isinstance(old, Member) else max(register.addresses, group.roster.given)
+    if not edges and not kept and old is None and group.charter.objective == "pooling":
         kept = usual_edges(roster, name)
     for other, weight in edges.items():
         if other == name:
-            raise ParameterError(f"edges: {name!r} cannot be tied to itself")
+            raise ParameterError(f"edges: {name!r} cannot have an edge to itself")
         kept[roster.by_name(other).address] = _weight(other, weight)
     member = Member(name, address, asked.key, asked.endpoint)
-    return roster.with_member(member, kept).after(office.roster), register  # one change, one version
+    return roster.with_member(member, kept).after(group.roster), register  # one change, one version
 
 
 def usual_edges(roster: Roster, name: str) -> dict[int, float]:
-    """With whom a newcomer is tied if nobody says: half of them have few edges, half are drawn by their names.
+    """Return the default edges of a new member: half to members with the fewest edges, half drawn by a hash of the
+    names.
 
-    Only the former would make a long chain of those who joined one after the other.
+    With the first half alone, members that join one after another would form a long chain.
     """
     others = [one for one in roster.members if one.name != name]
     few = sorted(others, key=lambda one: (len(roster.neighbours(one.address)), one.address))[: USUAL_EDGES // 2]
@@ -484,7 +491,7 @@ def _weight(name: str, weight: Any) -> float:
 
 @contextlib.contextmanager
 def admin_at(group: Where, *, signing: bool = True) -> Iterator[Group]:
-    """The group in a folder, for one admin at a time."""
+    """Load the group in a folder, and lock the folder against another admin command."""
     where = Path(group)
     if not where.is_dir():
         raise IdentityError(f"{where} holds no group: there is no such folder")
@@ -496,9 +503,9 @@ def admin_at(group: Where, *, signing: bool = True) -> Iterator[Group]:
 
 
 def request(folder: Where, *, new_tls_key: bool = False) -> Path:
-    """Write the request of a peer that has an identity, for the admin: ``<name>.request`` in its folder.
+    """Write a peer's request to the admin, ``<name>.request`` in its folder.
 
-    With a new TLS key it cannot run before it is invited again: its certificate is of the old one.
+    With a new TLS key the peer cannot run until it is invited again, because its certificate is for the old key.
     """
     peer = Identity.load(folder)
     if new_tls_key:
@@ -507,13 +514,13 @@ def request(folder: Where, *, new_tls_key: bool = False) -> Path:
 
 
 def request_of(peer: Identity) -> Request:
-    """What a peer asks the admin for, signed with both of its keys. Nothing in it is secret."""
+    """Return a peer's request to the admin, signed with both of the peer's keys. Nothing in it is secret."""
     csr = ids.make_csr(peer.tls, peer.name, peer.public).decode()
     return REQUESTS.sign(Request(name=peer.name, endpoint=peer.listen, csr=csr, key=peer.public), peer.signing_key)
 
 
 def join(folder: Where, invitation: Where, run: str | None = None) -> Membership:
-    """Accept an invitation, or a renewed one; `run` is the one it must be for, as heard from the admin otherwise."""
+    """Accept an invitation, or a renewed one. `run` is the expected run id, as the admin has told it by other means."""
     what = f"the invitation {os.fspath(invitation)}"
     peer, found = Identity.load(folder), INVITATIONS.read(read_bounded(invitation), what)
     if run is not None and found.charter.run != run:
@@ -523,7 +530,7 @@ def join(folder: Where, invitation: Where, run: str | None = None) -> Membership
 
 
 def _accept(peer: Identity, found: Invitation, what: str, durable: bool = True) -> None:
-    """Keep what a signed invitation says, if all of it is right."""
+    """Check a signed invitation, and write its charter, roster and certificate."""
     roster = read_roster(found.roster, found.charter, f"the roster in {what}")
     if found.name != peer.name:
         raise DataError(f"{what} is for {found.name!r}; this is {peer.name!r}")
@@ -546,14 +553,14 @@ def _accept(peer: Identity, found: Invitation, what: str, durable: bool = True) 
         write_atomic(peer.folder / "tls.crt", ids.certificate_pem(certificate), durable=durable)
         write_atomic(peer.folder / "ca.crt", authorities_pem(newest, ids.certificate_pem(ca)), durable=durable)
         if signed is not None:
-            # The roster comes last: a peer that has one has joined.
+            # The roster is written last: a peer with a roster has joined.
             write_atomic(peer.folder / "charter.json", charter_json(found.charter), durable=durable)
             write_atomic(peer.folder / "roster", signed, durable=durable)
 
 
 def check_usable(charter: Charter, what: str) -> None:
-    """Make all parts of a charter once, before it is accepted."""
-    from ..model.work import check_parts  # with NumPy, which a peer that has joined does not need here
+    """Refuse a charter with a part that this version of coterie cannot make."""
+    from ..model.work import check_parts  # needs NumPy, which a peer that has joined does not need here
 
     try:
         check_parts(charter)
@@ -564,7 +571,8 @@ def check_usable(charter: Charter, what: str) -> None:
 def _begin(peer: Identity, charter: Charter, what: str) -> None:
     """Check a charter, and make the ledger of a private peer.
 
-    It has one from the day it joins: one that is missing later was lost, and may be spent.
+    A private peer has a ledger from the day it joins, so a ledger that is missing later was lost, and its budget may be
+    spent.
     """
     check_usable(charter, f"the charter in {what}")
     if charter.privacy is not None:
@@ -577,7 +585,7 @@ def _begin(peer: Identity, charter: Charter, what: str) -> None:
 def _update(
     peer: Identity, found: Invitation, roster: Roster, certificate: x509.Certificate, what: str
 ) -> bytes | None:
-    """The roster to go on with, if it is a new one."""
+    """Return the invitation's signed roster if it is newer than the one held, or None."""
     charter, path = charter_in(peer.folder), peer.folder / "roster"
     if charter.run != found.charter.run:
         if found.charter.amends is not None and found.charter.admin == charter.admin:
@@ -587,15 +595,16 @@ def _update(
                 f"coterie peer accept {peer.folder}"
             )
         raise DataError(
-            f"{peer.folder} has joined run {charter.run}, and {what} is to run {found.charter.run}: one folder, one "
-            "run. Make another identity in another folder"
+            f"{peer.folder} has joined run {charter.run}, and {what} is to run {found.charter.run}: a folder can "
+            "hold one run only. Make another identity in another folder"
         )
     held = roster_in(peer.folder, charter)
-    read_roster(found.roster, charter, f"the roster in {what}", held)  # not of an admin that has handed over
+    # Refuse a roster that is signed by an admin that has handed over.
+    read_roster(found.roster, charter, f"the roster in {what}", held)
     word = _relation(peer, charter, held, roster, found.roster, what)
     if word in ("newer", "same"):
         return found.roster if word == "newer" else None
-    # Newer rosters get around without invitations; but an invitation whose certificate is older, too, is old.
+    # Newer rosters also arrive without invitations; an invitation is old if its certificate is older, too.
     if certificate.not_valid_before_utc <= peer.certificate.not_valid_before_utc:
         raise DataError(f"{what} is old: its roster is version {roster.version}, and {path} is version {held.version}")
     _own_entry(peer, held, str(path))
@@ -603,7 +612,7 @@ def _update(
 
 
 def _relation(peer: Identity, charter: Charter, held: Roster, new: Roster, signed: bytes, what: str) -> str:
-    """What another list is to the one that a peer holds, if they are no fork."""
+    """Return the relation of another roster to the one that a peer holds. Refuse a fork."""
     word = relation(held, new)
     if word == "fork":
         raise DataError(f"{what}: {described(Fork(read_bounded(peer.folder / 'roster'), signed), charter)}")
@@ -611,9 +620,9 @@ def _relation(peer: Identity, charter: Charter, held: Roster, new: Roster, signe
 
 
 def refresh(folder: Where, roster_file: Where) -> Roster:
-    """Take a newer roster: the file ``roster`` of the group, or of another member.
+    """Take over a newer roster: the file ``roster`` of the group, or of another member.
 
-    One that leaves this peer out is kept, too, before a RemovedError says so.
+    A roster that leaves this peer out is written, too, before a RemovedError is raised.
     """
     peer = Identity.load(folder)
     with locked(peer.folder):
@@ -635,25 +644,27 @@ def refresh(folder: Where, roster_file: Where) -> Roster:
 
 
 def is_revoked(folder: Path, roster: Roster) -> bool:
-    """Whether a list of members revokes the own certificate of a peer's folder."""
+    """Return whether a roster revokes the certificate in a peer's folder."""
     path = folder / "tls.crt"
     return bool(roster.revoked) and path.exists() and ids.serial_of(ids.read_authorities(path)[0]) in roster.revoked
 
 
 def authorities_pem(roster: Roster, brought: bytes) -> bytes:
-    """What ``ca.crt`` has to be, of a list of members and the authority that an invitation has brought."""
+    """Return the content of ``ca.crt``: the authorities of a roster, or the one `brought` by an invitation."""
     return "".join(roster.authorities).encode() if roster.authorities else brought
 
 
 def keep_authorities(folder: Path, roster: Roster) -> None:
-    """Let ``ca.crt`` be what a list of members says; before the list is kept, which is looked at once."""
+    """Write ``ca.crt`` as a roster demands. Called before the roster is written, because a written roster is not read
+    again.
+    """
     path, wanted = folder / "ca.crt", authorities_pem(roster, b"")
     if wanted and not (path.exists() and read_bounded(path) == wanted):
         write_atomic(path, wanted)
 
 
 def membership(folder: Where) -> Membership:
-    """What a peer knows after joining, checked as a whole; a RemovedError if it is no member any more."""
+    """Load and check what a peer knows after joining. Raise a RemovedError if the peer is not a member any more."""
     peer = Identity.load(folder)
     charter, roster = _joined(peer)
     me = _own_entry(peer, roster, str(peer.folder / "roster"), RemovedError)
@@ -679,10 +690,10 @@ def _own_entry(
     refusal: type[DataError | RemovedError] = DataError,
     before: Member | Relay | None = None,
 ) -> Member | Relay:
-    """What a roster says of a peer, which keeps the address that it has had `before`."""
+    """Return a roster's entry for a peer. Refuse an entry whose address differs from that of `before`."""
     me = roster.named(peer.name)
     if isinstance(me, Member) and me.key != peer.public:
-        raise refusal(f"{what} has {peer.name!r} with another signing key: somebody else has that name")
+        raise refusal(f"{what} has {peer.name!r} with another signing key: another peer has that name")
     if me is not None:
         if before is not None and getattr(before, "address", None) != getattr(me, "address", None):
             raise DataError(f"{what} gives {peer.name} another address: it has to be invited again, in a new folder")

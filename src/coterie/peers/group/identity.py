@@ -1,8 +1,8 @@
-"""Who a peer is: a key that signs its messages, a key for TLS, and a certificate from the group's authority.
+"""A peer's identity: a key that signs its messages, a key for TLS, and a certificate from the group's authority.
 
-Two keys, because they prove two things. The Ed25519 key signs messages from end to end, also through relays; it is what
-the roster knows a member by. The EC P-256 key is for the links, which only certificates of the group's own authority
-can open. Keys never leave their folder: the admin sees a request, which both keys have signed.
+The two keys have different purposes. The Ed25519 key signs messages from end to end, also through relays; the roster
+identifies a member by this key. The EC P-256 key is for TLS connections, which only certificates of the group's own
+authority can open. Private keys never leave their folder: the admin sees a request, which both keys have signed.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from ...errors import CoterieError, DataError, IdentityError, ParameterError, Si
 from .records import read_json, to_json
 from .signed import SigningKey, signer
 
-#: A name is the common name of a certificate and a part of the keys that messages are sent under.
+#: A name is the common name of a certificate and a part of the keys under which messages are sent.
 NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,62}")
-#: Days that certificates are good for: of a member, and of an authority.
+#: Days for which certificates are valid: of a member, and of an authority.
 MEMBER_DAYS, CA_DAYS = 825, 3652
-#: Clocks may differ by so much.
-SKEW = timedelta(hours=1)
-#: Where a request for a certificate names the signing key that goes with it, so that neither can be exchanged.
-WITH_KEY = "urn:coterie:ed25519:"
+#: Maximal difference between two clocks.
+MAX_CLOCK_DIFFERENCE = timedelta(hours=1)
+#: Prefix of the URI in a certificate request that names the signing key, so that neither key can be exchanged.
+SIGNING_KEY_URI = "urn:coterie:ed25519:"
 
 _HOST = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)(\.(?!-)[A-Za-z0-9-]{1,63}(?<!-))*")
 _LOOPBACK: tuple[x509.GeneralName, ...] = (
@@ -51,22 +51,22 @@ AuthorityKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey | ed25519.Ed25519P
 
 
 def check_name(name: Any) -> str:
-    """A member's name, if it is one."""
+    """Return a member's name. Raise a ParameterError if it is not allowed."""
     if not (isinstance(name, str) and NAME.fullmatch(name)):
         shown = repr(name) if len(repr(name)) <= 80 else f"{repr(name)[:80]}..."
         raise ParameterError(
-            f'name={shown} must be 1 to 63 of a-z, 0-9, "_", "." and "-", and begin with a message or a digit'
+            f'name={shown} must be 1 to 63 of a-z, 0-9, "_", "." and "-", and begin with a letter or a digit'
         )
     return name
 
 
 def split_endpoint(endpoint: Any, what: str = "endpoint") -> tuple[str, int]:
-    """Host, without brackets, and port of an endpoint that others can connect to."""
+    """Return host, without brackets, and port of an endpoint that others can connect to."""
     host, _, port = endpoint.rpartition(":") if isinstance(endpoint, str) and len(endpoint) <= 300 else ("", "", "")
     bracketed = host.startswith("[") and host.endswith("]")
     address = _ip(host[1:-1] if bracketed else host)
     right = address.version == (6 if bracketed else 4) if address else bool(_HOST.fullmatch(host)) and len(host) <= 253
-    # What looks like a mistyped IPv4 address is not the name of a host.
+    # A mistyped IPv4 address is not taken for the name of a host.
     if not right or (address is None and re.fullmatch(r"[0-9.]+", host)):
         raise ParameterError(f'{what}={endpoint!r:.320} must be "host:port", such as "192.0.2.7:7447" or "[::1]:7447"')
     if not (re.fullmatch(r"[1-9][0-9]{0,4}", port) and int(port) <= 65535):
@@ -84,7 +84,7 @@ def _ip(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 
 
 def _alternative_names(endpoint: str | None) -> list[x509.GeneralName]:
-    """Names that a certificate is good for, as a server's."""
+    """Names for which a server's certificate is valid."""
     if endpoint is None:
         return []
     host = split_endpoint(endpoint)[0]
@@ -99,33 +99,33 @@ def _alternative_names(endpoint: str | None) -> list[x509.GeneralName]:
 
 
 def new_signing_key() -> SigningKey:
-    """A new Ed25519 key."""
+    """Return a new Ed25519 key."""
     return ed25519.Ed25519PrivateKey.generate()
 
 
 def new_tls_key() -> ec.EllipticCurvePrivateKey:
-    """A new EC P-256 key."""
+    """Return a new EC P-256 key."""
     return ec.generate_private_key(ec.SECP256R1())
 
 
 def public_bytes(key: SigningKey) -> bytes:
-    """The 32 bytes that a signing key is known by."""
+    """Return the 32 bytes of a signing key's public key."""
     return key.public_key().public_bytes_raw()
 
 
 def private_pem(key: AuthorityKey) -> bytes:
-    """A private key as PEM PKCS8, not encrypted."""
+    """Return a private key as PEM PKCS8, not encrypted."""
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
 
 
 def read_key(path: Path, kind: Any, words: str) -> Any:
-    """A private key from a file that nobody else can read; `words` say what kind of key it must be."""
+    """Read a private key from a file that only its owner can read. `words` describe the required kind of key."""
     content = read_bounded(path, private=True, limit=20_000)
     try:
         key = serialization.load_pem_private_key(content, password=None)
-    except Exception:  # whatever it is, the file has to be named; and nothing of a key be shown
+    except Exception:  # the error must name the file, and must not show any part of a key
         key = None  # type: ignore[assignment]
     p256 = not isinstance(key, ec.EllipticCurvePrivateKey) or isinstance(key.curve, ec.SECP256R1)
     if not isinstance(key, kind) or (kind is ec.EllipticCurvePrivateKey and not p256):
@@ -137,10 +137,12 @@ def read_key(path: Path, kind: Any, words: str) -> Any:
 
 
 def make_ca(name: str, days: int = CA_DAYS) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
-    """An authority of one's own: a key, and a certificate that it has signed itself."""
+    """Make an authority: a key, and a certificate that is signed with the key itself."""
     key, moment = new_tls_key(), _moment(None)
     subject = _named(name)
-    return key, _issued(subject, key.public_key(), subject, key, moment - SKEW, moment + timedelta(days=days), ca=True)
+    return key, _issued(
+        subject, key.public_key(), subject, key, moment - MAX_CLOCK_DIFFERENCE, moment + timedelta(days=days), ca=True
+    )
 
 
 def _named(name: str) -> x509.Name:
@@ -157,7 +159,7 @@ def _issued(
     *more: x509.ExtensionType,
     ca: bool = False,
 ) -> x509.Certificate:
-    """A certificate of a key, of an authority or a member, signed with a key of an authority."""
+    """Return a certificate for a key of an authority or a member, signed with an authority's key."""
     builder = (
         x509.CertificateBuilder(issuer, subject, key, x509.random_serial_number())
         .not_valid_before(begins)
@@ -172,7 +174,7 @@ def _issued(
 
 
 def check_ca(certificate: x509.Certificate, key: AuthorityKey | None = None, now: datetime | None = None) -> None:
-    """Refuse a certificate that cannot sign those of members; `key` must be its own."""
+    """Refuse a certificate that cannot sign certificates of members. `key`, if given, must be its key."""
     what = "the authority's certificate"
     with parsing(what):
         constraints, usage = (_extension(certificate, kind) for kind in (x509.BasicConstraints, x509.KeyUsage))
@@ -184,14 +186,16 @@ def check_ca(certificate: x509.Certificate, key: AuthorityKey | None = None, now
 
 
 def make_csr(tls_key: ec.EllipticCurvePrivateKey, name: str, public: bytes) -> bytes:
-    """A request for a certificate, signed with the TLS key, that names the signing key."""
-    signing = x509.SubjectAlternativeName([x509.UniformResourceIdentifier(WITH_KEY + public.hex())])
+    """Return a certificate request that is signed with the TLS key and names the signing key."""
+    signing = x509.SubjectAlternativeName([x509.UniformResourceIdentifier(SIGNING_KEY_URI + public.hex())])
     request = x509.CertificateSigningRequestBuilder(_named(check_name(name))).add_extension(signing, critical=False)
     return request.sign(tls_key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
 
 
 def read_csr(pem: bytes, name: str, public: bytes) -> x509.CertificateSigningRequest:
-    """A request for a certificate, if it is by this name, for a P-256 key that has signed it, with this signing key."""
+    """Read a certificate request. Refuse another name, another signing key, or a TLS key that is not P-256 or has not
+    signed.
+    """
     what = f"the certificate request of {name}"
     with parsing(what):
         csr = x509.load_pem_x509_csr(pem)
@@ -204,7 +208,7 @@ def read_csr(pem: bytes, name: str, public: bytes) -> x509.CertificateSigningReq
             raise DataError(f"{what} is for another name")
         names = _extension(csr, x509.SubjectAlternativeName)
         found = [] if names is None else names.get_values_for_type(x509.UniformResourceIdentifier)
-        if found != [WITH_KEY + public.hex()]:
+        if found != [SIGNING_KEY_URI + public.hex()]:
             raise DataError(f"{what} was not made with this signing key")
         return csr
 
@@ -220,16 +224,17 @@ def sign_csr(
     since: datetime | None = None,
     now: datetime | None = None,
 ) -> x509.Certificate:
-    """A member's certificate, good no longer than the authority itself. Of the request, only the key is taken.
+    """Sign a member's certificate, which expires no later than the authority's own. Only the key is taken from the
+    request.
 
-    It is good from now on, or ``since`` an earlier moment.
+    The certificate is valid from now on, or from the earlier moment ``since``.
     """
     if not (isinstance(days, int) and 1 <= days <= 36525):
         raise ParameterError(f"days={days!r} must be a whole number from 1 to 36525")
     check_ca(ca, ca_key, now)
     moment = _moment(now)
     ends = min(moment + timedelta(days=days), ca.not_valid_after_utc)
-    begins = max(min(moment - SKEW, since or moment), min(ca.not_valid_before_utc, moment))
+    begins = max(min(moment - MAX_CLOCK_DIFFERENCE, since or moment), min(ca.not_valid_before_utc, moment))
     subject_key = _extension(ca, x509.SubjectKeyIdentifier)
     more: list[x509.ExtensionType] = [
         x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]),
@@ -251,13 +256,13 @@ def check_certificate(
     endpoint: str | None = None,
     now: datetime | None = None,
 ) -> None:
-    """Refuse a certificate that is not of this member, from this authority, and good for TLS today."""
+    """Refuse a certificate that is not this member's, not from this authority, or not valid for TLS today."""
     what = f"the certificate of {name}"
     with parsing(what):
         check_ca(ca, now=now)
         try:
             certificate.verify_directly_issued_by(ca)
-        except Exception:  # of a wrong issuer, a wrong signature or a strange algorithm
+        except Exception:  # for a wrong issuer, a wrong signature or an unknown algorithm
             raise SignatureError(f"{what} is not signed by the authority") from None
         if _common_name(certificate) != name:
             raise DataError(f"{what} is of another name, {_common_name(certificate)!r:.80}")
@@ -277,37 +282,39 @@ def check_certificate(
 
 
 def read_certificate(pem: bytes, what: str = "the certificate") -> x509.Certificate:
-    """A certificate from its PEM."""
+    """Read a certificate from PEM."""
     with parsing(what):
         certificate = x509.load_pem_x509_certificate(pem)
-        # They are parsed when asked for.
+        # These parts are parsed on first access, so access them where errors are caught.
         _ = certificate.subject, certificate.issuer, certificate.extensions, certificate.public_key()
         return certificate
 
 
 def certificate_pem(certificate: x509.Certificate) -> bytes:
-    """A certificate as PEM."""
+    """Return a certificate as PEM."""
     return certificate.public_bytes(serialization.Encoding.PEM)
 
 
 def certificate_der(certificate: x509.Certificate) -> bytes:
-    """A certificate in the fewest bytes."""
+    """Return a certificate as DER, its shortest form."""
     return certificate.public_bytes(serialization.Encoding.DER)
 
 
 def serial_of(certificate: x509.Certificate) -> str:
-    """The serial number of a certificate, as a roster has it."""
+    """Return the serial number of a certificate in hex, as in rosters."""
     return f"{certificate.serial_number:x}"
 
 
 def read_authorities(path: Path) -> list[x509.Certificate]:
-    """All certificates in a file, at least one."""
+    """Read all certificates in a file, at least one."""
     with parsing(f"the authorities' certificates {path}"):
         return x509.load_pem_x509_certificates(read_bounded(path))
 
 
 def issuer_of(certificate: x509.Certificate, authorities: list[x509.Certificate]) -> x509.Certificate:
-    """The authority that has signed a certificate; the first one if none has, which a check of it will find out."""
+    """Return the authority that has signed a certificate, or the first one if none has, for the caller's check to
+    refuse.
+    """
     for authority in authorities:
         try:
             certificate.verify_directly_issued_by(authority)
@@ -318,7 +325,7 @@ def issuer_of(certificate: x509.Certificate, authorities: list[x509.Certificate]
 
 
 def _moment(now: datetime | None) -> datetime:
-    # Certificates know whole seconds.
+    # Certificates have times in whole seconds.
     return (datetime.now(UTC) if now is None else now).replace(microsecond=0)
 
 
@@ -344,7 +351,7 @@ def _extension(holder: x509.Certificate | x509.CertificateSigningRequest, kind: 
 
 
 def _common_name(holder: x509.Certificate | x509.CertificateSigningRequest) -> str | None:
-    """The name, if it is all that the subject says."""
+    """Return the common name if the subject has no other parts, or None."""
     parts = list(holder.subject)
     return str(parts[0].value) if len(parts) == 1 and parts[0].oid == NameOID.COMMON_NAME else None
 
@@ -359,7 +366,7 @@ def _check_dates(certificate: x509.Certificate, what: str, now: datetime | None)
 
 @contextlib.contextmanager
 def parsing(what: str) -> Iterator[None]:
-    """Whatever is wrong with something that others have made, say what it is."""
+    """Turn every error inside the block into a DataError that names `what`."""
     try:
         yield
     except CoterieError:
@@ -372,11 +379,11 @@ def parsing(what: str) -> Iterator[None]:
 
 
 class _Described(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The file ``identity.json``: what is no secret of an identity."""
+    """The file ``identity.json``: the public part of an identity."""
 
     format: Literal[1] = 1
     name: str
-    listen: str | None  # such as "192.0.2.7:7447"; None: it can be reached through a relay only
+    listen: str | None  # such as "192.0.2.7:7447"; None: reachable through a relay only
 
     def __post_init__(self) -> None:
         check_name(self.name)
@@ -396,7 +403,7 @@ class Identity:
 
     @classmethod
     def make(cls, folder: Where, name: str, listen: str | None = None) -> Identity:
-        """New keys in a folder, which is made if it does not exist. Keys that are there are never overwritten."""
+        """Make new keys in a folder, which is created if necessary. Existing keys are never overwritten."""
         described = _Described(name=name, listen=listen)
         where = private_folder(folder)
         peer = cls(where, name, listen, new_signing_key(), new_tls_key())
@@ -409,13 +416,13 @@ class Identity:
         return peer
 
     def unmake(self) -> None:
-        """Take back what `make` has written, of an identity that nobody has heard of."""
+        """Delete the files that `make` has written, for an identity that was never used."""
         for name in ("identity.json", "tls.key", "sign.key"):
             (self.folder / name).unlink(missing_ok=True)
 
     @classmethod
     def load(cls, folder: Where) -> Identity:
-        """The identity in a folder."""
+        """Load the identity in a folder."""
         where = Path(folder)
         path = where / "identity.json"
         if not path.is_file():
@@ -429,33 +436,35 @@ class Identity:
         return cls(where, found.name, found.listen, signing, tls)
 
     def move(self, listen: str | None) -> Identity:
-        """The same identity at another address; a new request has to tell the admin."""
+        """Change the endpoint in the folder, and return the new identity. A new request has to tell the admin."""
         write_atomic(self.folder / "identity.json", to_json(_Described(name=self.name, listen=listen)))
         return replace(self, listen=listen)
 
     def rekey(self) -> Identity:
-        """The same identity with another TLS key, in place of one that is lost or was seen by others."""
+        """Replace the TLS key in the folder, and return the new identity."""
         key = new_tls_key()
         write_atomic(self.folder / "tls.key", private_pem(key), private=True)
         return replace(self, tls=key)
 
     @cached_property
     def sign(self) -> Callable[[bytes], bytes]:
-        """The signature of a message, which begins with what it is, so that none is good for something else."""
+        """Sign a message. Every message begins with its kind, so that a signature of one kind is not valid for
+        another.
+        """
         return signer(self.seed)
 
     @property
     def seed(self) -> bytes:
-        """The secret 32 bytes that the signing key is made of."""
+        """The secret 32 bytes from which the signing key is made."""
         return self.signing_key.private_bytes_raw()
 
     @property
     def public(self) -> bytes:
-        """The 32 bytes that it is known by."""
+        """The 32 bytes of the public signing key."""
         return public_bytes(self.signing_key)
 
     @property
     def certificate(self) -> x509.Certificate:
-        """The certificate, after joining."""
+        """The certificate in the folder, after joining."""
         path = self.folder / "tls.crt"
         return read_certificate(read_bounded(path), str(path))

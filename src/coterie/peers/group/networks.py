@@ -1,10 +1,9 @@
-"""Models of a group that are not linear: the one that a charter describes, or the one that each member brings.
+"""Nonlinear models of a group: a network that the charter describes, or a model that each member brings.
 
-A charter holds no code. It says how many hidden units a :class:`coterie.models.TwoLayer` has; or the names and sizes of the
-parameters of a model that the owner of each peer brings as a file of their own machine, ``coterie peer run --model
-FILE.py``, and what that model answers to a few public rows before anybody has learned anything. So members that bring
-another model are told before a message is sent. Nothing that comes from a charter or the network names a file or a
-module.
+A charter holds no code. It gives either the number of hidden units of a :class:`coterie.models.TwoLayer`; or the names
+and sizes of the parameters of a model that each peer's owner provides as a file on their own machine, ``coterie peer
+run --model FILE.py``, and the predictions of the initial model for a few public rows. So a member with another model
+gets an error before a message is sent. Nothing in a charter or from the network names a file or a module.
 """
 
 from __future__ import annotations
@@ -23,19 +22,21 @@ from ...problem.modelled import NEEDED, roles_of
 if TYPE_CHECKING:
     from .charter import Charter
 
-#: Public rows that models are told apart by, and how far their answers may be from the charter's: by rounding.
-PROBES, RELATIVE, ABSOLUTE = 3, 1e-3, 1e-4
+#: Number of public rows whose predictions are compared, and relative and absolute tolerance for rounding.
+PROBE_ROWS, RELATIVE_TOLERANCE, ABSOLUTE_TOLERANCE = 3, 1e-3, 1e-4
 
 
 class Shape(NamedTuple):
-    """All that is known of a model without having it: enough to say which parameters travel."""
+    """Size and named parts of a model's parameters: enough to know which parameters are sent, without the model
+    itself.
+    """
 
     size: int
     parts: dict[str, slice]
 
 
 def model_of(charter: Charter, file: Where | None = None) -> Any:
-    """The model that a charter asks for; `file` is the owner's own, for a charter that describes none."""
+    """Make the model of a charter. `file` is the owner's own model file, for a charter that describes none."""
     network = charter.network
     if not network:
         if file is not None:
@@ -49,7 +50,7 @@ def model_of(charter: Charter, file: Where | None = None) -> Any:
         return two_layer(charter)
     if file is None:
         raise DataError(
-            f"each member of this group brings its model, of the parameters {_named(network.parts)}: give the file "
+            f"each member of this group brings its model, with the parameters {_named(network.parts)}: give the file "
             "that makes it, --model FILE.py, or model = ... in peer.toml"
         )
     model = load_model(file)
@@ -58,14 +59,16 @@ def model_of(charter: Charter, file: Where | None = None) -> Any:
 
 
 def two_layer(charter: Charter) -> TwoLayer:
-    """The network that a charter describes: its columns are the inputs, and two classes have an output each."""
+    """Make the network that a charter describes. Columns are the inputs; two classes have one output each."""
     assert charter.network
     assert charter.network.hidden is not None
     return TwoLayer(charter.width, charter.network.hidden, 1 if charter.labels is None else 2)
 
 
 def load_model(file: Where) -> Any:
-    """What ``model()`` of a Python file returns, which is run: only the owner of this machine can have named it."""
+    """Run a Python file, and return what its ``model()`` returns. Only the owner of this machine can have named the
+    file.
+    """
     try:
         scope = runpy.run_path(str(file))
     except OSError as error:
@@ -87,7 +90,7 @@ def load_model(file: Where) -> Any:
 
 
 def described(model: Any, width: int, seed: int) -> dict[str, Any]:
-    """Fields of a charter's :class:`.charter.Network` for a model that members bring."""
+    """Return the fields of a charter's :class:`.charter.Network` for a model that members bring."""
     at, parts = 0, []
     for name, part in model.parts.items():
         if part.start != at or part.stop <= at:
@@ -100,27 +103,32 @@ def described(model: Any, width: int, seed: int) -> dict[str, Any]:
 
 
 def _answers(model: Any, width: int, seed: int) -> list[float]:
-    """What the initial model says to a few rows that anybody can make."""
+    """Return the predictions of the initial model for a few public rows."""
     inputs = getattr(model, "inputs", 0)
     if inputs and inputs != width:
         raise ParameterError(f"{model!r:.200} takes {inputs} features, and the charter has {width} columns")
-    rows = np.cos(np.arange(float(PROBES * width))).reshape(PROBES, width)
+    rows = np.cos(np.arange(float(PROBE_ROWS * width))).reshape(PROBE_ROWS, width)
     try:
         found = np.asarray(model.predict(model.initial(seed), rows), float)
     except CoterieError:
         raise
     except Exception as error:  # whatever the owner's code raises
         raise ParameterError(f"{model!r:.200} cannot predict rows of {width} columns: {error}") from error
-    if found.shape[:1] != (PROBES,) or found.ndim > 2 or found.size > 2 * PROBES or not np.isfinite(found).all():
+    if (
+        found.shape[:1] != (PROBE_ROWS,)
+        or found.ndim > 2
+        or found.size > 2 * PROBE_ROWS
+        or not np.isfinite(found).all()
+    ):
         raise ParameterError(
-            f"{model!r:.200} predicts an array of shape {found.shape} for {PROBES} rows: it must give one finite "
+            f"{model!r:.200} predicts an array of shape {found.shape} for {PROBE_ROWS} rows: it must give one finite "
             "number for each, or two for two classes"
         )
     return [float(value) for value in found.ravel()]
 
 
 def check_same(charter: Charter, model: Any, where: str) -> None:
-    """Refuse a model that is another one than the charter's."""
+    """Refuse a model whose parameters or initial predictions differ from the charter's."""
     network = charter.network
     assert network
     try:
@@ -134,17 +142,17 @@ def check_same(charter: Charter, model: Any, where: str) -> None:
             f"charter has {_named(wanted)}. Ask the admin for the file"
         )
     if len(found["probe"]) != len(network.probe) or not np.allclose(
-        found["probe"], network.probe, rtol=RELATIVE, atol=ABSOLUTE
+        found["probe"], network.probe, rtol=RELATIVE_TOLERANCE, atol=ABSOLUTE_TOLERANCE
     ):
         raise DataError(
-            f"{where} makes a model with the parameters of the charter, but it computes something else, or begins "
-            f"elsewhere: with seed {network.seed} it answers {_few(found['probe'])} to public rows, and the charter "
+            f"{where} makes a model with the parameters of the charter, but with other initial predictions: with seed "
+            f"{network.seed} it predicts {_few(found['probe'])} for public rows, and the charter "
             f"has {_few(network.probe)}. Ask the admin for the file, and use the same version of what it imports"
         )
 
 
 def shape_of(charter: Charter) -> Shape:
-    """Sizes and names of the parameters, also of a model that is not here."""
+    """Return sizes and names of the parameters, also of a model that is not on this machine."""
     network = charter.network
     assert network
     if network.hidden is not None:
@@ -158,7 +166,7 @@ def shape_of(charter: Charter) -> Shape:
 
 
 def roles(charter: Charter) -> np.ndarray:
-    """What becomes of each parameter: as in :meth:`coterie.Problem.differentiable`."""
+    """Return the role of each parameter: see :meth:`coterie.Problem.differentiable`."""
     network, shape = charter.network, shape_of(charter)
     assert network
     found = roles_of(shape, shape.size, network.personal, network.shared, network.tied)
@@ -168,7 +176,7 @@ def roles(charter: Charter) -> np.ndarray:
 
 
 def margins(model: Any, theta: np.ndarray, X: np.ndarray) -> np.ndarray:
-    """One number for each row: a prediction, or by how much the second class is likelier, in logits."""
+    """Return one number for each row: a prediction, or the logit of the second class against the first."""
     if isinstance(model, Linear):
         return np.asarray(X @ theta)
     if not len(X):

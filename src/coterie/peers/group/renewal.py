@@ -1,7 +1,7 @@
-"""New certificates for members whose old ones expire: the admin makes them as announcements, and their owners keep them.
+"""Renewal of certificates that expire: the admin signs new ones as announcements, and their owners install them.
 
-A certificate is made anew for the TLS key that the member has. So nothing secret travels, and the announcement can go
-through anybody's hands; whom it is about checks it as it checked the first one.
+A new certificate is for the TLS key that the member has already. So nothing secret travels, and anybody can pass the
+announcement on. The owner checks the new certificate as it checked the first one.
 """
 
 from __future__ import annotations
@@ -34,65 +34,65 @@ from .groups import Group, _joined, admin_at, refresh
 from .identity import MEMBER_DAYS, Identity
 from .roster import Roster, read_roster, relation, signers
 
-#: A new certificate must be good for at least this much longer than the old one.
-WORTH_IT = timedelta(days=1)
+#: Minimal time by which a new certificate must outlast the old one.
+MIN_EXTENSION = timedelta(days=1)
 
 
 class Renewed(NamedTuple):
-    """What :func:`renew` has done, as names of members and relays."""
+    """Result of :func:`renew`, as names of members and relays."""
 
     renewed: list[str]
-    unknown: list[str]  # the admin has never seen their certificates: they have to be invited again
-    capped: list[str]  # the authority itself does not last longer
-    revoked: list[str]  # somebody else may have their TLS keys: with new ones, they have to be invited again
-    left: int  # how many are due, but were left for the next time
+    unknown: list[str]  # the admin has no certificate of them; they have to be invited again
+    capped: list[str]  # not renewed, because the authority's certificate expires no later than theirs
+    revoked: list[str]  # not renewed, because their TLS keys may be stolen; they have to be invited again with new keys
+    left: int  # number of certificates that are due, but were left for the next call
 
 
 def renew(
     group: Where, within: float = 60.0, days: int = MEMBER_DAYS, *, most: int | None = None, now: datetime | None = None
 ) -> Renewed:
-    """Sign new certificates for all whose certificates expire within so many days, as announcements of the group."""
+    """Sign new certificates for all members whose certificates expire `within` days, as announcements of the group."""
     moment = datetime.now(UTC) if now is None else now
     done = Renewed([], [], [], [], 0)
-    with admin_at(group) as office:
-        register = office.register
-        for one in office.roster.everybody:
+    with admin_at(group) as loaded:
+        register = loaded.register
+        for one in loaded.roster.everybody:
             if one.name not in register.certificates:
                 done.unknown.append(one.name)
                 continue
             old = certificate_in(Announcement(CERTIFICATE, one.name, 1, register.certificates[one.name]))
             if old.not_valid_after_utc - moment > timedelta(days=within):
                 continue
-            if ids.serial_of(old) in office.roster.revoked:
+            if ids.serial_of(old) in loaded.roster.revoked:
                 done.revoked.append(one.name)
                 continue
-            # From the beginning of the old one: where this clock is years ahead, it is good today all the same.
-            since, ca = old.not_valid_before_utc, (office.ca_key, office.ca)
+            # Valid from the beginning of the old one: so it is valid today even if this clock is years ahead.
+            since, ca = old.not_valid_before_utc, (loaded.ca_key, loaded.ca)
             new = ids.sign_csr(old, *ca, name=one.name, endpoint=one.endpoint, days=days, since=since, now=moment)
-            if new.not_valid_after_utc - old.not_valid_after_utc < WORTH_IT:
-                done.capped.extend([one.name] if new.not_valid_after_utc == office.ca.not_valid_after_utc else [])
+            if new.not_valid_after_utc - old.not_valid_after_utc < MIN_EXTENSION:
+                done.capped.extend([one.name] if new.not_valid_after_utc == loaded.ca.not_valid_after_utc else [])
             elif most is not None and len(done.renewed) >= most:
                 done = done._replace(left=done.left + 1)
             else:
-                post(office, CERTIFICATE, one.name, ids.certificate_der(new), f"the certificate of {one.name}", moment)
+                post(loaded, CERTIFICATE, one.name, ids.certificate_der(new), f"the certificate of {one.name}", moment)
                 register = register.with_certificate(one.name, new)
                 done.renewed.append(one.name)
         if done.renewed:
-            office.keep_register(register)  # last: what is not known to be done is done again
+            loaded.keep_register(register)  # last: after a crash, renewals that are not recorded are repeated
     return done
 
 
-def post(office: Group, kind: str, about: str, body: bytes, what: str, now: datetime | None = None) -> bytes:
-    """Sign the next announcement of a topic, and put it into the group's folder; `what` it is called in an error."""
+def post(group: Group, kind: str, about: str, body: bytes, what: str, now: datetime | None = None) -> bytes:
+    """Sign the next announcement of a topic, and write it to the group's folder. `what` names it in an error."""
     version = int(time.time() if now is None else now.timestamp())
-    path = announcements.file_of(office.folder, (kind, about))
+    path = announcements.file_of(group.folder, (kind, about))
     if path.exists():
-        old = read_announcement(read_bounded(path), signers(office.charter, office.roster), str(path))
-        version = max(version, old.version + 1)  # whatever the clock says
+        old = read_announcement(read_bounded(path), signers(group.charter, group.roster), str(path))
+        version = max(version, old.version + 1)  # even if the clock was set back
     signed = announcements.sign_announcement(
-        Announcement(kind, about, version, body), office.admin, room(office.charter), what
+        Announcement(kind, about, version, body), group.admin, room(group.charter), what
     )
-    announcements.write_announcement(office.folder, (kind, about), signed)
+    announcements.write_announcement(group.folder, (kind, about), signed)
     return signed
 
 
@@ -100,9 +100,9 @@ def post(office: Group, kind: str, about: str, body: bytes, what: str, now: date
 
 
 def install_certificate(folder: Path, announcement: Announcement, now: datetime | None = None) -> datetime | None:
-    """Keep a new certificate of the peer in a folder, if all of it is right: until when it is good.
+    """Install a new certificate in the folder of its peer, after checking it. Return its expiry time.
 
-    None if it is no better than the one that is there; a DataError if it is not for this peer.
+    Return None if the certificate expires no later than the current one. Raise a DataError if it is not for this peer.
     """
     peer = Identity.load(folder)
     if announcement.topic != (CERTIFICATE, peer.name):
@@ -118,7 +118,7 @@ def install_certificate(folder: Path, announcement: Announcement, now: datetime 
 
 
 def board_of(folder: Path) -> Board:
-    """The announcements in the folder of a peer that has joined, whether its certificate is good or not."""
+    """Read the announcements in the folder of a peer that has joined. The peer's certificate is not checked."""
     charter, roster = _joined(Identity.load(folder))
     board = Board(signers(charter, roster), room(charter))
     for signed in announcements.signed_in(folder / FOLDER):
@@ -128,9 +128,10 @@ def board_of(folder: Path) -> Board:
 
 
 def update_announcements(folder: Path, signed: Iterable[bytes], *, only_own: bool = False) -> list[Topic]:
-    """Keep announcements that are new to the peer of a folder, and install its certificate: the topics of what was new.
+    """Write announcements that are new to the peer of a folder, and install its certificate. Return the new topics.
 
-    One that is not signed by the admin is an error; one that is old is left. A running peer passes them on.
+    An announcement that the admin has not signed is an error; an outdated one is skipped. A running peer passes new
+    announcements on.
     """
     peer, board, new = Identity.load(folder), board_of(folder), []
     charter, _ = _joined(peer)
@@ -147,12 +148,15 @@ def update_announcements(folder: Path, signed: Iterable[bytes], *, only_own: boo
             announcements.write_announcement(folder, taken.topic, one)
             new.append(taken.topic)
     if (CERTIFICATE, peer.name) in new:
-        install_certificate(folder, board.held[CERTIFICATE, peer.name])  # last: whatever is wrong with it
+        # Last, so that an error in the certificate does not keep other announcements out.
+        install_certificate(folder, board.held[CERTIFICATE, peer.name])
     return new
 
 
 def update(folder: Where, source: Where) -> tuple[Roster, list[Topic]]:
-    """Take over what the admin has signed: a list of members, an announcement, a folder of them, or that of a group."""
+    """Take over what the admin has signed: a roster, an announcement, a folder of announcements, or a group's
+    folder.
+    """
     peer, path = Identity.load(folder), Path(source)
     charter, held = _joined(peer)
     if path.is_dir():
@@ -161,7 +165,7 @@ def update(folder: Where, source: Where) -> tuple[Roster, list[Topic]]:
         )
         if (path / "roster").exists():
             content = read_bounded(path / "roster")
-            # After an amendment it is of the next run: that is for `peer accept`.
+            # After an amendment the roster is of the next run, which `peer accept` installs.
             same = charter_in(path).run == charter.run
             if same and relation(held, read_roster(content, charter, str(path / "roster"))) == "newer":
                 held = refresh(peer.folder, path / "roster")

@@ -1,10 +1,11 @@
-"""The roster: who takes part in a run, and who is tied to whom. An admin signs every version of it.
+"""The roster: the members of a run, and the edges between them. An admin signs every version of it.
 
-A peer never goes back to an older version. What is signed, and what is read, is a good roster.
+A peer never goes back to an older version. Every roster is checked when it is signed and when it is read.
 
-Every version names the hashes of those before it. So whoever holds one can tell whether another continues it, or is a
-*fork*: two lists of which neither continues the other, as an admin makes them who goes on from an old backup, or two
-admins who do not talk to each other. A fork is for people to heal: the next version says which branch is void.
+Every version names the hashes of the versions before it. So a peer can tell whether another roster continues its own
+one, or is a *fork*: two rosters of which neither continues the other. A fork arises if an admin goes on from an old
+backup, or if two admins sign without taking over each other's changes. A person heals a fork: the next version says
+which branch is void.
 """
 
 from __future__ import annotations
@@ -25,29 +26,29 @@ from ...errors import DataError, ParameterError, SignatureError
 from .charter import Charter
 from .identity import check_name, public_bytes, split_endpoint
 from .records import Count, Positive, PublicKey, check_length, encoded, from_msgpack, made
-from .signed import SIGNATURE, Signed, SigningKey
+from .signed import SIGNATURE_BYTES, Signed, SigningKey
 
-#: How many hashes of earlier versions a list names; of void ones, at most; bytes of each of them.
-HISTORY, MOST_VOID, DIGEST = 64, 512, 16
-#: Delegations of admins, at most.
-MOST_DELEGATIONS = 64
+#: Maximal number of earlier versions whose hashes a roster names; of void versions; and bytes of each hash.
+MAX_HISTORY, MAX_VOID_VERSIONS, DIGEST_BYTES = 64, 512, 16
+#: Maximal number of delegations of admins.
+MAX_DELEGATIONS = 64
 
 Address = Annotated[int, Meta(ge=0, lt=2**31)]
 Edge = tuple[Address, Address, Positive]
-Digest = Annotated[bytes, Meta(min_length=DIGEST, max_length=DIGEST)]
-Link = tuple[Count, Digest]
+Digest = Annotated[bytes, Meta(min_length=DIGEST_BYTES, max_length=DIGEST_BYTES)]
+VersionDigest = tuple[Count, Digest]
 Serial = Annotated[str, Meta(pattern=r"^[1-9a-f][0-9a-f]{0,39}\Z")]
-#: What a list is to the one that is held. See :func:`relation`.
+#: Relation of another roster to the one that is held: see :func:`relation`.
 Relation = Literal["same", "newer", "older", "fork"]
 
 
 class Member(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A peer that takes part."""
+    """A peer that is in the group."""
 
-    name: str  # the common name of its certificate
-    address: Address  # what methods and messages call it; never given to another
-    key: PublicKey  # for Ed25519
-    endpoint: str | None = None  # where others can connect to it; None: only through a relay
+    name: str  # common name of the member's certificate
+    address: Address  # identifier of the member in methods and messages; never given to another member
+    key: PublicKey  # Ed25519
+    endpoint: str | None = None  # "host:port" for incoming connections; None: only through a relay
 
     def __post_init__(self) -> None:
         check_name(self.name)
@@ -56,9 +57,9 @@ class Member(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Relay(msgspec.Struct, frozen=True):
-    """A program that passes on what peers send which cannot reach each other."""
+    """A program that forwards packets between peers that cannot connect to each other."""
 
-    name: str  # the common name of its certificate
+    name: str  # common name of the relay's certificate
     endpoint: str
 
     def __post_init__(self) -> None:
@@ -67,46 +68,46 @@ class Relay(msgspec.Struct, frozen=True):
 
 
 class Delegation(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The word of one admin's key that another may sign lists of members, too, or in its place.
+    """An admin's signed permission for another key to sign rosters, beside the admin or in its place.
 
-    The charter names the first admin's key, for ever: it is a part of what the run's id is the hash of. Every further
-    key hangs on it by a chain of delegations, each signed with a key that was allowed to sign at that time. They travel
-    inside the list of members, and a peer that has seen one that retires a key does not forget it.
+    The charter names the first admin's key, which cannot change, because the run id is the hash of the charter. Every
+    further key is allowed by a chain of delegations, each signed with a key that was allowed at that time. Delegations
+    are part of the roster. A peer keeps every delegation that retires a key.
     """
 
     key: PublicKey
     by: PublicKey
-    since: Count  # version of the list of members that says so first
-    retires: bool = False  # whether the key that signs this signs no later version
+    since: Count  # the first roster version that has this delegation
+    retires: bool = False  # whether the key in `by` may not sign later versions
     signature: bytes = b""
 
 
 class Roster(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Who takes part in a run, and who is tied to whom.
+    """The members of a run, and the edges between them.
 
     Parameters
     ----------
     run : str
-        Of its charter.
+        Run id: the hash of the charter.
     version : int
-        Grows by one with every change.
+        Version of the roster, which grows by one with every change.
     members : list of Member
     edges : list of (int, int, float)
-        Two addresses, the smaller one first, and the weight.
+        Two addresses, the smaller one first, and the weight of each edge.
     relays : list of Relay
     history : list of (int, bytes)
-        The versions that this one continues and their hashes, the newest first.
+        Versions that this roster continues and their hashes, the newest first.
     voids : list of bytes
-        Hashes of versions that were signed, too, and do not count: the other branch of a fork.
+        Hashes of void versions: signed rosters on the other branch of a fork.
     addresses : int
-        How many were given so far, also to members that have left.
+        Number of addresses given so far, also to members that have left.
     revoked : dict
         Certificates that are refused although they have not expired: serial numbers in lower-case hex, without leading
-        zeros, and when they expire, in seconds since 1970.
+        zeros, and expiry times in seconds since 1970.
     delegations : list of Delegation
-        Who may sign beside the admin of the charter, or in its place: see :func:`signers`.
+        Permissions of further keys to sign: see :func:`signers`.
     authorities : list of str
-        Certificates of all authorities, as PEM, where there is more than the one that an invitation brings.
+        Certificates of all authorities as PEM, if there is more than the one that an invitation brings.
 
     Examples
     --------
@@ -116,16 +117,16 @@ class Roster(msgspec.Struct, frozen=True, omit_defaults=True):
     (2, [(0, 1, 0.5)], {0: 0.5})
     """
 
-    run: Annotated[str, Meta(pattern=r"^[0-9a-f]{32}\Z")]  # of its charter
-    version: Count  # grows by one with every change
+    run: Annotated[str, Meta(pattern=r"^[0-9a-f]{32}\Z")]
+    version: Count
     members: list[Member] = []
-    edges: list[Edge] = []  # two addresses, the smaller one first, and the weight
+    edges: list[Edge] = []
     relays: list[Relay] = []
-    history: Annotated[list[Link], Meta(max_length=HISTORY)] = []
-    voids: Annotated[list[Digest], Meta(max_length=MOST_VOID)] = []
+    history: Annotated[list[VersionDigest], Meta(max_length=MAX_HISTORY)] = []
+    voids: Annotated[list[Digest], Meta(max_length=MAX_VOID_VERSIONS)] = []
     addresses: Address = 0
     revoked: dict[Serial, Annotated[int, Meta(ge=0)]] = {}
-    delegations: Annotated[list[Delegation], Meta(max_length=MOST_DELEGATIONS)] = []
+    delegations: Annotated[list[Delegation], Meta(max_length=MAX_DELEGATIONS)] = []
     authorities: Annotated[list[Annotated[str, Meta(max_length=20_000)]], Meta(max_length=16)] = []
 
     def __post_init__(self) -> None:
@@ -148,27 +149,29 @@ class Roster(msgspec.Struct, frozen=True, omit_defaults=True):
         known = set(here)
         for a, b, _ in self.edges:
             if a >= b:
-                raise ParameterError(f"edge {a}-{b}: the smaller address comes first, and no member is tied to itself")
+                raise ParameterError(
+                    f"edge {a}-{b}: the smaller address comes first, and no member has an edge to itself"
+                )
             if not {a, b} <= known:
                 raise ParameterError(f"edge {a}-{b}: there is no member with the address {a if a not in known else b}")
 
     @property
     def digest(self) -> bytes:
-        """The hash that later versions know this one by."""
-        return hashlib.sha256(ROSTERS.seal + encoded(self)).digest()[:DIGEST]
+        """Hash by which later versions name this one."""
+        return hashlib.sha256(ROSTERS.seal + encoded(self)).digest()[:DIGEST_BYTES]
 
     def after(self, base: Roster) -> Roster:
-        """The same list as the next version after another one, whose history it continues."""
-        chain = [(base.version, base.digest), *base.history][:HISTORY]
+        """Return this roster as the next version after `base`, with the history of `base`."""
+        chain = [(base.version, base.digest), *base.history][:MAX_HISTORY]
         return self._with(version=base.version + 1, history=chain, addresses=max(base.addresses, self.given))
 
     @property
     def given(self) -> int:
-        """How many addresses were given so far."""
+        """Number of addresses given so far."""
         return max([self.addresses, *(member.address + 1 for member in self.members)])
 
     def named(self, name: str) -> Member | Relay | None:
-        """The member or the relay of a name, if there is one."""
+        """Return the member or the relay of a name, or None."""
         return next((one for one in self.everybody if one.name == name), None)
 
     @property
@@ -177,14 +180,14 @@ class Roster(msgspec.Struct, frozen=True, omit_defaults=True):
         return [*self.members, *self.relays]
 
     def member(self, address: int) -> Member:
-        """The member at an address."""
+        """Return the member at an address."""
         for member in self.members:
             if member.address == address:
                 return member
         raise DataError(f"no member has the address {address!r} in roster {self.version}")
 
     def by_name(self, name: str) -> Member:
-        """The member of a name."""
+        """Return the member of a name."""
         found = self.named(name)
         if isinstance(found, Member):
             return found
@@ -195,19 +198,19 @@ class Roster(msgspec.Struct, frozen=True, omit_defaults=True):
         )
 
     def neighbours(self, address: int) -> dict[int, float]:
-        """Weights of a member's edges by address, in increasing order."""
+        """Return the weights of a member's edges by the neighbours' addresses, in increasing order."""
         me = self.member(address).address
         found = {b if a == me else a: weight for a, b, weight in self.edges if me in (a, b)}
         return dict(sorted(found.items()))
 
     def with_member(self, member: Member, edges: Mapping[int, float] | None = None) -> Roster:
-        """The next version, with a new member or what is new of the one at that address. A weight of 0 is no edge."""
+        """Return the next version with a member added or replaced. A weight of 0 removes an edge."""
         members = [*(other for other in self.members if other.address != member.address), member]
         pairs = {(member.address, other): weight for other, weight in (edges or {}).items()}
-        return self._next(members=sorted(members, key=lambda one: one.address), edges=self._tied(pairs))
+        return self._next(members=sorted(members, key=lambda one: one.address), edges=self._edges_with(pairs))
 
     def without(self, name: str) -> Roster:
-        """The next version, without a member and its edges, or without a relay."""
+        """Return the next version without a member and its edges, or without a relay."""
         gone = self.named(name)
         if isinstance(gone, Relay):
             return self._next(relays=[one for one in self.relays if one is not gone])
@@ -218,34 +221,36 @@ class Roster(msgspec.Struct, frozen=True, omit_defaults=True):
         )
 
     def with_edge(self, a: int, b: int, weight: float = 1.0) -> Roster:
-        """The next version, with an edge between two addresses. A weight of 0 is no edge."""
-        return self._next(edges=self._tied({(a, b): weight}))
+        """Return the next version with an edge between two addresses. A weight of 0 removes the edge."""
+        return self._next(edges=self._edges_with({(a, b): weight}))
 
     def with_relay(self, relay: Relay) -> Roster:
-        """The next version, with a relay, instead of an old one of its name."""
+        """Return the next version with a relay added, or replaced if the name is known."""
         return self._next(relays=[*(other for other in self.relays if other.name != relay.name), relay])
 
-    def _tied(self, new: Mapping[tuple[int, int], float]) -> list[Edge]:
+    def _edges_with(self, new: Mapping[tuple[int, int], float]) -> list[Edge]:
         pairs = {(a, b): weight for a, b, weight in self.edges}
         pairs |= {(min(pair), max(pair)): weight for pair, weight in new.items()}
         return [(a, b, weight) for (a, b), weight in sorted(pairs.items()) if weight != 0]
 
     def with_revoked(self, serials: Mapping[str, int], now: float) -> Roster:
-        """The next version, which refuses these certificates, too; those that have expired are left out."""
+        """Return the next version, which also refuses these certificates. Expired certificates are dropped from the
+        list.
+        """
         kept = {serial: ends for serial, ends in {**self.revoked, **serials}.items() if ends > now}
         return self._next(revoked=kept)
 
     def with_admin(self, delegation: Delegation, authorities: list[str]) -> Roster:
-        """The next version, with the delegation of an admin; it, and others, may sign certificates."""
+        """Return the next version with another admin's delegation and authorities."""
         known = [*self.authorities, *(pem for pem in authorities if pem not in self.authorities)]
         return self._next(delegations=[*self.delegations, delegation], authorities=known)
 
     def healing(self, void: Roster) -> Roster:
-        """The next version, of which everybody who holds another branch knows that theirs is void."""
+        """Return the next version of this branch, which declares the branch of `void` void."""
         mine = {self.digest, *(digest for _, digest in self.history)}
         branch = itertools.takewhile(lambda d: d not in mine, [void.digest, *(digest for _, digest in void.history)])
         voids = list(dict.fromkeys([*branch, *self.voids, *void.voids]))
-        healed = self._next(voids=[digest for digest in voids if digest not in mine][:MOST_VOID])
+        healed = self._next(voids=[digest for digest in voids if digest not in mine][:MAX_VOID_VERSIONS])
         return healed._with(
             version=max(self.version, void.version) + 1,
             addresses=max(healed.addresses, void.addresses),
@@ -259,15 +264,15 @@ class Roster(msgspec.Struct, frozen=True, omit_defaults=True):
         return made(Roster, {**msgspec.structs.asdict(self), **changes})
 
 
-#: How lists of members, and delegations of one run, are signed.
+#: Signatures of rosters, and of the delegations of one run.
 ROSTERS, DELEGATIONS = Signed(Roster, b"coterie roster 2\n"), Signed(Delegation, b"coterie delegation 2\n")
 
 
 def relation(held: Roster, other: Roster) -> Relation:
-    """What another list of the run is to the one that is held: the same, newer, older; or a fork.
+    """Return the relation of another roster of the run to the one that is held: same, newer, older or fork.
 
-    A list is newer if its version is greater and it continues the one that is held, or says that it is void. Where its
-    history does not reach back that far, nobody can tell, and the greater version counts.
+    A roster is newer if its version is greater and it continues the held one, or declares the held one void. If its
+    history does not reach back to the held version, the greater version counts as newer.
     """
     mine, theirs = held.digest, other.digest
     if mine == theirs:
@@ -286,7 +291,7 @@ def relation(held: Roster, other: Roster) -> Relation:
 
 
 def _is_void(one: Roster, by: Roster) -> bool:
-    """Whether a list, or one that it continues, is void as another one says."""
+    """Return whether `by` declares a roster, or a version that the roster continues, void."""
     return not {one.digest, *(digest for _, digest in one.history)}.isdisjoint(by.voids)
 
 
@@ -298,17 +303,17 @@ def _continues(new: Roster, version: int, digest: bytes) -> bool:
 def signers(
     charter: Charter, roster: Roster | _Head, held: Roster | None = None, version: int | None = None
 ) -> set[bytes]:
-    """The keys that may sign a list of this run, and all else that an admin signs; of its own or another version.
+    """Return the keys that may sign a roster of this run, or anything else of an admin, at its version or at `version`.
 
-    They are the admin's of the charter, and those that hang on it by delegations: those of the list that is ``held``
-    count first, so that a key that has retired cannot sign a list that does not say so.
+    These are the key of the charter's admin, and the keys allowed by delegations. Delegations of the ``held`` roster
+    are applied first, so that a retired key cannot sign a roster that omits its retirement.
     """
     before = [] if held is None else held.delegations
     delegations = [*before, *(delegation for delegation in roster.delegations if delegation not in before)]
     version = roster.version if version is None else version
     keys = {charter.admin}
     for delegation in delegations:
-        # One of a key that may not sign, or not any more, gives nothing.
+        # A delegation by a key that may not sign, or may not sign any more, is ignored.
         if (
             delegation.since > version
             or delegation.by not in keys
@@ -322,12 +327,12 @@ def signers(
 
 
 def make_delegation(run: str, key: bytes, by: SigningKey, since: int, retires: bool = False) -> Delegation:
-    """A delegation for a key, good in one run."""
+    """Return a signed delegation for a key, valid in one run."""
     return DELEGATIONS.sign(Delegation(key, public_bytes(by), since, retires), by, run)
 
 
 def sign_roster(roster: Roster, admin: SigningKey) -> bytes:
-    """A roster as a file: the signature, and msgpack. What could not be read again is not signed."""
+    """Return a roster as a file: the signature, and msgpack. A roster that could not be read again is not signed."""
     signed = ROSTERS.pack(roster, admin, "the roster")
     if len(signed) > MAX_BYTES:
         raise ParameterError(
@@ -338,33 +343,33 @@ def sign_roster(roster: Roster, admin: SigningKey) -> bytes:
 
 
 def read_roster(signed: bytes, charter: Charter, what: str = "the roster", held: Roster | None = None) -> Roster:
-    """A roster that an admin of a charter has signed; what a list that is ``held`` says of admins counts, too."""
+    """Read a roster that an admin of the charter has signed. Delegations of the ``held`` roster are respected."""
     return read_signed(signed, charter, what, held)[0]
 
 
 def roster_in(folder: Path, charter: Charter) -> Roster:
-    """The list of members in a folder."""
+    """Read the roster in a folder."""
     return read_roster(read_bounded(folder / "roster"), charter, str(folder / "roster"))
 
 
 class _Head(msgspec.Struct, frozen=True):
-    """What of a list says who may have signed it."""
+    """The fields of a roster that decide which keys may have signed the roster."""
 
     run: str
     version: Count
-    delegations: Annotated[list[Delegation], Meta(max_length=MOST_DELEGATIONS)] = []
+    delegations: Annotated[list[Delegation], Meta(max_length=MAX_DELEGATIONS)] = []
 
 
 def read_signed(
     signed: bytes, charter: Charter, what: str = "the roster", held: Roster | None = None
 ) -> tuple[Roster, bytes]:
-    """The same, with the key that has signed it.
+    """Read a roster, and return the roster and the key that has signed it: see :func:`read_roster`.
 
-    Anybody can send a long list. So nothing of it is looked at before it is sure that an admin has signed it, but the
-    delegations in it, which are few: and of a list that the first admin has signed, not even these.
+    Anybody can send a long roster. So only the delegations, which are few, are parsed before an admin's signature is
+    verified. Of a roster that the first admin has signed, nothing is parsed before.
     """
     check_length(signed, what)
-    by, body = ROSTERS.signer(signed, [charter.admin]), bytes(signed[SIGNATURE:])
+    by, body = ROSTERS.signer(signed, [charter.admin]), bytes(signed[SIGNATURE_BYTES:])
     if by is None:
         with contextlib.suppress(DataError):
             head = from_msgpack(body, _Head, what)
@@ -378,7 +383,8 @@ def read_signed(
             f"{what} is of run {roster.run}, and not of {charter.run}: one of them is another group's, or the charter "
             "was changed by hand, which only coterie group amend can do"
         )
-    # By what it says itself: so it can be read again where nothing is held. And by what is held.
+    # Check the signer against the roster's own delegations, so that it can be read again without `held`; and against
+    # `held`.
     if by not in signers(charter, roster) or by not in signers(charter, roster, held):
         raise SignatureError(f"{what} is signed with the key of an admin that has handed over ({by[:4].hex()})")
     if encoded(roster) != body:
@@ -388,27 +394,27 @@ def read_signed(
 
 # -- forks ------------------------------------------------------------------------------------------------------------
 
-#: How to heal it.
-CURE = (
-    "ask the admin which one is right, who heals it with: coterie group update CLUB LIST, where LIST is the file "
-    "roster of a peer that has the right one"
+#: What to do about a fork, in words for messages.
+HOW_TO_HEAL = (
+    "ask the admin which roster is right. The admin heals the fork with: coterie group update CLUB LIST, where LIST is "
+    "the file roster of a peer that has the right one"
 )
 
 
 class Fork(msgspec.Struct, frozen=True):
-    """Two signed lists of which neither continues the other: the one that is held, and another."""
+    """Two signed rosters of which neither continues the other: the one that is held, and another."""
 
     held: bytes
     other: bytes
 
 
 def read_fork(content: bytes) -> Fork:
-    """The evidence from a file. The lists in it are not checked yet."""
+    """Read the two rosters of a fork from a file. The rosters are not checked."""
     return from_msgpack(content, Fork, "the fork")
 
 
 def lists_in(content: bytes) -> list[bytes]:
-    """The signed lists in a file: one, or the two of a fork."""
+    """Return the signed rosters in a file: one, or the two of a fork."""
     try:
         fork = read_fork(content)
     except DataError:
@@ -416,31 +422,33 @@ def lists_in(content: bytes) -> list[bytes]:
     return [fork.held, fork.other]
 
 
-def told(roster: Roster) -> str:
-    """A list in few words, which two people can compare: version and the beginning of its hash."""
+def version_text(roster: Roster) -> str:
+    """Return the version and the beginning of the hash of a roster, which two people can compare."""
     return f"version {roster.version} ({roster.digest.hex()[:8]})"
 
 
 def described(fork: Fork, charter: Charter) -> str:
-    """Both lists, where they part, and whose signatures are under them."""
+    """Describe a fork: both rosters, their last common version, and the keys that signed them."""
     (held, by), (other, other_by) = (read_signed(signed, charter) for signed in (fork.held, fork.other))
     common = sorted(set(held.history) & set(other.history))
     parted = f" Both continue version {common[-1][0]}." if common else ""
     gone = sorted({member.name for member in held.members} ^ {member.name for member in other.members})
     differ = f" They differ in {', '.join(gone[:10])}{', ...' if len(gone) > 10 else ''}." if gone else ""
     return (
-        f"the list of members has forked: {told(held)}, signed by {by[:4].hex()}, is kept; {told(other)}, signed by "
-        f"{other_by[:4].hex()}, does not go with it.{parted}{differ} To heal it, {CURE}"
+        f"the list of members has forked: {version_text(held)}, signed by {by[:4].hex()}, is kept; "
+        f"{version_text(other)}, signed by {other_by[:4].hex()}, does not continue it.{parted}{differ} To heal it, "
+        f"{HOW_TO_HEAL}"
     )
 
 
 def compared(one: bytes, other: bytes, charter: Charter) -> str:
-    """What one list is to another, for people."""
+    """Describe the relation of one roster to another."""
     (mine, _), (theirs, by) = read_signed(one, charter), read_signed(other, charter)
     match relation(mine, theirs):
         case "same":
-            return f"both are {told(mine)}"
+            return f"both are {version_text(mine)}"
         case "fork":
             return described(Fork(one, other), charter)
         case word:
-            return f"the other one, {told(theirs)}, signed by {by[:4].hex()}, is {word} than this, {told(mine)}"
+            told = f"{version_text(theirs)}, signed by {by[:4].hex()}"
+            return f"the other one, {told}, is {word} than this, {version_text(mine)}"

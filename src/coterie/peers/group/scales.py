@@ -1,8 +1,9 @@
-"""Center and scale of columns that a group agrees on, from what its members say of theirs: for objectives over a graph.
+"""Scaling of columns that a group agrees on, from statistics of its members: for objectives over a graph.
 
-A member writes means and spreads of its own columns to a small file, cut to what is usual among its values; or, with
-``epsilon``, sums of values cut to a public range, with Laplace noise, which is noted before it is drawn and never drawn
-again. The admin takes medians: fewer than half of the members cannot move them far, whatever they say.
+A member writes means and spreads of its columns to a small file. Values are clipped to a robust range around the
+median. With ``epsilon``, values are clipped to a public range instead, and sums get Laplace noise. The budget is
+recorded before the noise is drawn, and noise is drawn only once. The admin takes medians over members, so fewer than
+half of the members cannot move the result far.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ from ..model.cells import column_of, numbers, read_cells
 from .charter import Charter, charter_in
 from .records import Count, Finite, read_json, to_json
 
-#: Values are cut to so many robust deviations around the median.
-USUAL = 5.0
-#: Steps of a public range that values are rounded to, for noise in whole numbers.
-STEPS = 1 << 20
+#: Values are clipped to so many robust standard deviations around the median.
+CLIP_DEVIATIONS = 5.0
+#: Number of steps into which a public range is divided, so that noise can be a whole number.
+RANGE_STEPS = 1 << 20
 
 
-class Said(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a member says of its columns."""
+class ColumnStatistics(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A member's statistics of its columns."""
 
     format: Literal[1] = 1
     run: str
@@ -41,8 +42,8 @@ class Said(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     epsilon: Annotated[float, Meta(gt=0)] | None = None
 
 
-class Scale(NamedTuple):
-    """What is proposed."""
+class ProposedScale(NamedTuple):
+    """The proposed scaling."""
 
     features: list[str]
     center: list[float]
@@ -52,7 +53,9 @@ class Scale(NamedTuple):
 def write_scale(
     folder: Where, data: Where, ranges: Sequence[str] = (), epsilon: float | None = None, output: Where | None = None
 ) -> Path:
-    """Write what a peer says of its columns, for the admin. With `epsilon` it is epsilon-private, and only once."""
+    """Write a peer's statistics of its columns, for the admin. With `epsilon` they are epsilon-private, and written
+    once.
+    """
     where = Path(folder)
     charter = charter_in(where)
     if charter.design is not None:
@@ -81,12 +84,12 @@ def write_scale(
         said = {name: _noisy(v, bounds[name], epsilon / (2 * len(columns))) for name, v in columns.items()}
     means = [said[name][0] if name in said else 0.0 for name in charter.features]
     spreads = [said[name][1] if name in said else 1.0 for name in charter.features]
-    record = Said(run=charter.run, rows=m, mean=means, spread=spreads, epsilon=epsilon)
+    record = ColumnStatistics(run=charter.run, rows=m, mean=means, spread=spreads, epsilon=epsilon)
     return write_atomic(path, to_json(record))
 
 
 def _of_numbers(charter: Charter) -> list[str]:
-    """Features that are numbers."""
+    """Names of features that are numbers."""
     kinds = ["number"] * len(charter.features) if charter.columns is None else charter.columns.kinds
     return [name for name, kind in zip(charter.features, kinds, strict=True) if kind == "number"]
 
@@ -106,7 +109,7 @@ def _bounds(charter: Charter, ranges: Sequence[str]) -> dict[str, tuple[float, f
 
 
 def _cut(values: np.ndarray, bounds: tuple[float, float] | None) -> tuple[float, float]:
-    """Mean and spread of values, cut to a range or to what is usual among them."""
+    """Return mean and standard deviation of values, clipped to `bounds` or to a robust range around the median."""
     values = values[~np.isnan(values)]
     if not values.size:
         return 0.0, 0.0
@@ -115,33 +118,35 @@ def _cut(values: np.ndarray, bounds: tuple[float, float] | None) -> tuple[float,
     if bounds is not None:
         values = np.clip(values, *bounds)
     elif deviation > 0.0:
-        values = np.clip(values, middle - USUAL * deviation, middle + USUAL * deviation)
+        values = np.clip(values, middle - CLIP_DEVIATIONS * deviation, middle + CLIP_DEVIATIONS * deviation)
     return float(values.mean()), float(values.std())
 
 
 def _noisy(values: np.ndarray, bounds: tuple[float, float], epsilon: float) -> tuple[float, float]:
-    """The same with noise: sums of values and of squares, each with its share of the budget."""
+    """Return mean and standard deviation with noise: sums of values and of squares, each with half of the budget."""
     from ...core.private.noise import sample
 
     low, high = bounds
     parts = np.where(np.isnan(values), 0.5, (np.clip(values, low, high) - low) / (high - low))
-    sums = [int(np.rint(STEPS * part).astype(np.int64).sum()) for part in (parts, parts * parts)]
-    # Another row in place of one changes each sum by at most STEPS.
-    noise = sample("laplace", math.ceil(STEPS / epsilon), 2)
-    first, second = ((total + int(extra)) / (STEPS * len(values)) for total, extra in zip(sums, noise, strict=True))
+    sums = [int(np.rint(RANGE_STEPS * part).astype(np.int64).sum()) for part in (parts, parts * parts)]
+    # Replacing one row changes each sum by at most RANGE_STEPS.
+    noise = sample("laplace", math.ceil(RANGE_STEPS / epsilon), 2)
+    first, second = (
+        (total + int(extra)) / (RANGE_STEPS * len(values)) for total, extra in zip(sums, noise, strict=True)
+    )
     first = min(max(first, 0.0), 1.0)
     spread = math.sqrt(max(second - first * first, 0.0))
     return low + (high - low) * first, (high - low) * spread
 
 
-def combined(group: Where, files: Sequence[Where]) -> Scale:
-    """What to agree on: medians over members, so that a lie of less than half of them stays among honest numbers."""
+def combined(group: Where, files: Sequence[Where]) -> ProposedScale:
+    """Return the medians over members of their statistics, which fewer than half of the members cannot move far."""
     charter = charter_in(group)
-    said = [read_json(Path(path), Said) for path in files]
+    said = [read_json(Path(path), ColumnStatistics) for path in files]
     for path, one in zip(files, said, strict=True):
         if one.run != charter.run or not len(one.mean) == len(one.spread) == len(charter.features):
             raise DataError(f"{path} is of another run, {one.run}, and this is {charter.run}")
     means, spreads = (np.array([getattr(one, name) for one in said]) for name in ("mean", "spread"))
     center = np.median(means, axis=0)
     scale = np.median(np.hypot(spreads, means - center), axis=0)
-    return Scale(list(charter.features), center.tolist(), np.where(scale > 0.0, scale, 1.0).tolist())
+    return ProposedScale(list(charter.features), center.tolist(), np.where(scale > 0.0, scale, 1.0).tolist())

@@ -1,8 +1,9 @@
-"""What is signed: one envelope for lists of members, delegations, announcements, requests, invitations and appointments.
+"""One signature format for rosters, delegations, announcements, requests, invitations and appointments.
 
-A signature is of a seal, which says what is signed, and of the record in msgpack: so none is good for anything else. It
-stands before the record, as peers pass it on (:meth:`Signed.pack`), or it is a field of the record, as people send it
-(:meth:`Signed.sign`). Signatures are Ed25519's, by libsodium, which verifies in half the time that OpenSSL takes.
+A signature covers a seal, which names the kind of record, and the record in msgpack, so a signature of one kind is not
+valid for another. The signature either stands before the record, as peers pass the record on (:meth:`Signed.pack`), or
+is a field of the record, as people send it (:meth:`Signed.sign`). Signatures are Ed25519, computed by libsodium, which
+verifies in half the time that OpenSSL takes.
 """
 
 from __future__ import annotations
@@ -20,28 +21,28 @@ from ...errors import ParameterError, SignatureError
 from .records import Record, encoded, from_json, from_msgpack
 
 SigningKey = ed25519.Ed25519PrivateKey
-#: Bytes of a signature, and of a public key.
-SIGNATURE, PUBLIC = 64, 32
+#: Bytes of a signature, and bytes of a public key.
+SIGNATURE_BYTES, PUBLIC_KEY_BYTES = 64, 32
 
 
 def signer(seed: bytes) -> Callable[[bytes], bytes]:
-    """Turns messages into signatures."""
+    """Return a function that signs messages with the key of a seed."""
     secret = crypto_sign_seed_keypair(seed)[1]
 
     def sign(message: bytes) -> bytes:
-        return crypto_sign(message, secret)[:SIGNATURE]
+        return crypto_sign(message, secret)[:SIGNATURE_BYTES]
 
     return sign
 
 
 def public_of(seed: bytes) -> bytes:
-    """The public key that goes with a seed."""
+    """Return the public key that belongs to a seed."""
     return crypto_sign_seed_keypair(seed)[0]
 
 
 def is_signed(public: bytes, signature: bytes, message: bytes) -> bool:
-    """Whether a message was signed with a key."""
-    if len(public) != PUBLIC or len(signature) != SIGNATURE:
+    """Return whether a message was signed with a key."""
+    if len(public) != PUBLIC_KEY_BYTES or len(signature) != SIGNATURE_BYTES:
         return False
     try:
         crypto_sign_open(signature + message, public)
@@ -51,25 +52,25 @@ def is_signed(public: bytes, signature: bytes, message: bytes) -> bool:
 
 
 def verify(public: bytes, signature: bytes, message: bytes, what: str = "the message") -> None:
-    """Refuse a message that was not signed with a key."""
+    """Raise a SignatureError unless a message was signed with a key."""
     if not is_signed(bytes(public), bytes(signature), message):
         raise SignatureError(f"{what} is not signed with the key {bytes(public[:8]).hex()}...")
 
 
 @dataclass(frozen=True)
 class Signed(Generic[Record]):
-    """How records of one kind are signed, checked, written, read and refused.
+    """Signing, checking, writing and reading of records of one kind.
 
     Parameters
     ----------
     kind : type
-        Of the records.
+        Type of the records.
     seal : bytes
-        What a signature begins with.
+        Bytes that every signed message begins with.
     keys : function, optional
-        The keys that may sign a record, of the record: one that people send says itself whose it is.
+        Returns the keys that may sign a given record. Records that people send name their own signer.
     others : str, optional
-        Who beside the first of them may sign, for an error.
+        Other keys that may sign, in words for error messages.
     """
 
     kind: type[Record]
@@ -78,35 +79,37 @@ class Signed(Generic[Record]):
     others: str = ""
 
     def pack(self, record: Record, key: SigningKey, what: str) -> bytes:
-        """The signature, and the record in msgpack. What could not be read again is not signed."""
+        """Return the signature and the record in msgpack. A record that could not be read again is not signed."""
         body = encoded(record)
         from_msgpack(body, self.kind, what, ParameterError)
         return key.sign(self.seal + body) + body
 
     def signer(self, content: bytes, keys: Iterable[bytes]) -> bytes | None:
-        """Which of these keys has signed something packed, if any. Nothing of it is parsed."""
-        return _signer(keys, bytes(content[:SIGNATURE]), self.seal + bytes(content[SIGNATURE:]))
+        """Return the one of these keys that has signed packed content, or None. The content is not parsed."""
+        return _signer(keys, bytes(content[:SIGNATURE_BYTES]), self.seal + bytes(content[SIGNATURE_BYTES:]))
 
     def unpack(self, content: bytes, keys: Iterable[bytes], what: str) -> Record:
-        """The record, if one of these keys of admins has signed it. Nothing is parsed before that is sure."""
+        """Return the record if one of these admin keys has signed it. Nothing is parsed before the signature is
+        verified.
+        """
         if self.signer(content, keys) is None:
             raise SignatureError(f"{what} is not signed with the admin's key")
-        return from_msgpack(bytes(content[SIGNATURE:]), self.kind, what)
+        return from_msgpack(bytes(content[SIGNATURE_BYTES:]), self.kind, what)
 
     def sign(self, record: Record, key: SigningKey, run: str = "") -> Record:
-        """The record with its signature; with a `run`, it is worth nothing in another."""
+        """Return the record with its signature. With a `run`, the signature is valid in that run only."""
         return msgspec.structs.replace(record, signature=key.sign(self._message(record, run)))  # type: ignore[call-arg]
 
     def is_by(self, record: Any, keys: Iterable[bytes], run: str = "") -> bool:
-        """Whether one of these keys has signed a record."""
+        """Return whether one of these keys has signed a record."""
         try:
             message = self._message(record, run)
-        except (ValueError, OverflowError):  # text that cannot be written
+        except (ValueError, OverflowError):  # a field holds text that cannot be encoded
             return False
         return _signer(keys, record.signature, message) is not None
 
     def read(self, content: bytes, what: str) -> Record:
-        """A record that people have sent as json, if it is signed with a key that may."""
+        """Return a record that people have sent as JSON, if a permitted key has signed it."""
         found = from_json(content, self.kind, what)
         keys = self.keys(found)
         if not self.is_by(found, keys):
@@ -114,7 +117,7 @@ class Signed(Generic[Record]):
         return found
 
     def _message(self, record: Record, run: str) -> bytes:
-        """What is signed: what it is, and all of it but the signature."""
+        """Return the signed bytes: the seal, and the record without its signature."""
         return self.seal + run.encode() + encoded(msgspec.structs.replace(record, signature=b""))  # type: ignore[call-arg]
 
 

@@ -1,4 +1,4 @@
-"""Many real peers on this machine: every peer is a process of its own, and talks to its neighbours by mutual TLS.
+"""Many real peers on this machine: every peer is a process of its own, and talks to its neighbours over mutual TLS.
 
 The folder of a lab:
 
@@ -7,12 +7,12 @@ The folder of a lab:
 ``p0``, ``p1``, ...     the peers' folders; beside the usual files ``rows.csv``, the ``work`` made of it, and ``log``
 ``p0/blocked``          addresses that a partition keeps away from a peer
 ``p0/paused``           the peer is stopped, and may be continued
-``p0/start``            somebody asks the lab to start the peer again
+``p0/start``            another process asks the lab to start the peer again
 ``lock``, ``lab.json``  the process of the lab, and how many peers there are
-``report.json``         what the lab saw when it looked last
+``report.json``         what the lab saw at its last look
 ======================  ==============================================================================================
 
-Only the process of the lab starts peers; everything else may be done to them from anywhere.
+Only the process of the lab starts peers; any process may do the rest to them.
 """
 
 from .lab import Faults, Lab, watch

@@ -1,4 +1,4 @@
-"""Peers of a folder, as the process that starts them has them; faults; and watching them come to the optimum."""
+"""The peers of a lab folder as seen by the process that starts them; faults; and convergence to the optimum."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ from ..model.tables import problem_of, rows_of, work_of
 from ..model.work import write_work
 from ..node.process import only_one
 from . import processes
-from .processes import END, START, check_folder, free_ports, read_json
+from .processes import END_TIMEOUT, START_TIMEOUT, check_folder, free_ports, read_json
 from .tasks import LabTask
 
 if TYPE_CHECKING:
     from ...problem import Problem
     from ..group.charter import Charter
 
-#: For each processor: peers that start at the same time.
-AT_ONCE = 3
-#: Wakes after which private peers have heard of each other what there is to hear.
-SETTLED = 30
-#: Seconds between two looks.
-LOOK = 1.0
-#: Ends of an edge agree on its weight if they are as near as this, relative.
-AGREED = 1e-6
-#: Mean seconds between two faults, in a lab of one peer, and at least; and how long one lasts.
-FAULTS, OFTEN, LASTS = 20.0, 0.75, (1.0, 6.0)
+#: Maximal number of peers that start at the same time, per processor.
+STARTS_PER_PROCESSOR = 3
+#: Number of wakes after which private peers have received all messages of interest.
+SETTLED_WAKES = 30
+#: Seconds between two looks at the peers.
+LOOK_EVERY = 1.0
+#: Relative difference up to which the two ends of an edge agree on its weight.
+WEIGHT_TOLERANCE = 1e-6
+#: Mean seconds between two faults in a lab of one peer; minimal seconds; and the range of seconds that a fault lasts.
+FAULT_EVERY, MIN_FAULT_EVERY, FAULT_SECONDS = 20.0, 0.75, (1.0, 6.0)
 
 
 class Lab:
-    """Real peers, each a process, in a folder that is made, or emptied if its lab has ended: for a ``with`` statement.
+    """Real peers, each in a process, in a new folder or that of an ended lab, for a ``with`` statement.
 
-    ``fields`` are those of the charter that the task does not say: :func:`~coterie.peers.lab.tasks.charter_fields`.
+    ``fields`` are those of the charter that the task does not set: :func:`~coterie.peers.lab.tasks.charter_fields`.
     """
 
     def __init__(self, folder: Where, task: LabTask, **fields: Any):
@@ -56,7 +56,7 @@ class Lab:
         self.folders = [self.folder / f"p{i}" for i in range(self.n)]
         self.processes: list[subprocess.Popen[bytes] | None] = [None] * self.n
         self.codes: list[int | None] = [None] * self.n
-        self.log: list[tuple[float, str]] = []  # what was done to the peers
+        self.log: list[tuple[float, str]] = []  # what was done to the peers, and when
         self.charter: Charter
         self._began = time.monotonic()
         self._held = contextlib.ExitStack()
@@ -80,10 +80,10 @@ class Lab:
         finally:
             self._held.close()
 
-    # -- before they start --------------------------------------------------------------------------------------------
+    # -- preparation --------------------------------------------------------------------------------------------------
 
     def _prepare(self) -> None:
-        """Keys, certificates, the list of members, and everybody's work: so that a process has little to do."""
+        """Make keys, certificates, the roster, and every peer's work, so that its process has little to do."""
         task, n = self.task, self.n
         write_atomic(self.folder / "lab.json", json.dumps({"format": 1, "peers": n}).encode(), durable=False)
         fields = {"title": "lab", **task.fields, **self.fields}
@@ -93,7 +93,7 @@ class Lab:
         X, y = (np.concatenate(parts) for parts in zip(*rows, strict=True))
         self._data = AgentData(X, y, agents=owner, members=range(n))
         if self.charter.learned is not None:
-            self.graph = empty(n)  # they begin alone
+            self.graph = empty(n)  # peers begin without edges
         elif task.graph is not None:
             self.graph = task.graph
         else:
@@ -111,7 +111,7 @@ class Lab:
             self._optimum(self.graph.W.toarray())
 
     def _enroll(self) -> None:
-        """Everybody joins at once, with a single list of members."""
+        """Enrol all peers at once, in a single version of the roster."""
         W, new = self.graph.W.toarray(), []
         for i, (folder, port) in enumerate(zip(self.folders, free_ports(self.n), strict=True)):
             edges = {self.folders[j].name: float(W[i, j]) for j in np.flatnonzero(W[i, :i] > 0)}
@@ -120,13 +120,13 @@ class Lab:
 
     @property
     def exact(self) -> bool:
-        """Whether there is an optimum to come to: private peers do not."""
+        """Whether there is an optimum to reach; private peers do not reach it."""
         return self.charter.privacy is None
 
-    # -- what is done to them -----------------------------------------------------------------------------------------
+    # -- actions on peers ---------------------------------------------------------------------------------------------
 
     def start(self, i: int) -> None:
-        """Start a peer, which takes a second or so; nothing if it is running."""
+        """Start a peer, unless it is running. This takes about a second."""
         process = self.processes[i]
         if process is not None and process.poll() is None:
             return
@@ -135,7 +135,7 @@ class Lab:
         folder = self.folders[i]
         (folder / "paused").unlink(missing_ok=True)
         command = [sys.executable, "-m", "coterie", "peer", "run", str(folder), "--work", str(folder / "work"), "--lab"]
-        # One thread for linear algebra: the peers share the processors.
+        # One thread for linear algebra, because the peers share the processors.
         few = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL")}
         with (folder / "log").open("ab") as log:
             self.processes[i] = subprocess.Popen(
@@ -144,19 +144,19 @@ class Lab:
                 stdout=log,
                 stderr=log,
                 env=few | os.environ,
-                start_new_session=True,  # Ctrl-C is for the lab, which then ends them in order
+                start_new_session=True,  # Ctrl-C goes to the lab only, which then ends the peers in order
             )
         self.codes[i] = None
 
     def start_all(
         self, started: Callable[[int], None] = lambda up: None, stop: Callable[[], bool] = lambda: False
     ) -> None:
-        """Start everybody, a few at a time, and wait until they are up, or until ``stop`` says so.
+        """Start all peers, a few at a time, and wait until they are up, or until ``stop`` returns True.
 
-        ``started`` is called with the number of those that are up.
+        ``started`` is called with the number of peers that are up.
         """
         waiting, young, up = list(range(self.n))[::-1], dict[int, float](), set[int]()
-        most = AT_ONCE * (os.cpu_count() or 1)
+        most = STARTS_PER_PROCESSOR * (os.cpu_count() or 1)
         while (waiting or young) and not stop():
             while waiting and len(young) < most:
                 i = waiting.pop()
@@ -166,15 +166,15 @@ class Lab:
                 if self.is_up(i):
                     del young[i]
                     up.add(i)
-                elif (code := self._code(i)) is not None or time.monotonic() > since + START:
-                    why = f"ended with code {code}" if code is not None else f"is not up after {START:g} s"
+                elif (code := self._code(i)) is not None or time.monotonic() > since + START_TIMEOUT:
+                    why = f"ended with code {code}" if code is not None else f"is not up after {START_TIMEOUT:g} s"
                     raise IdentityError(f"{self.folders[i].name} {why}: {_last_line(self.folders[i] / 'log')}")
             started(len(up))
             time.sleep(0.05)
         self._began = time.monotonic()
 
     def kill(self, i: int) -> None:
-        """End a peer at once, as a crash would."""
+        """Kill a peer, as a crash would end it."""
         self._note(f"killed p{i}")
         processes.kill(self.folders[i])
         process = self.processes[i]
@@ -182,12 +182,12 @@ class Lab:
             process.wait()
 
     def pause(self, i: int) -> None:
-        """Let a peer hang."""
+        """Pause a peer."""
         self._note(f"paused p{i}")
         processes.pause(self.folders[i])
 
     def resume(self, i: int) -> None:
-        """Let it go on."""
+        """Resume a paused peer."""
         self._note(f"resumed p{i}")
         processes.resume(self.folders[i])
 
@@ -203,13 +203,13 @@ class Lab:
         processes.partition(self.folders, [])
 
     def stop(self) -> None:
-        """End everybody cleanly; those that do not end within some seconds, at once."""
+        """End all peers cleanly, and kill those that have not ended after some seconds."""
         for folder, process in zip(self.folders, self.processes, strict=True):
             if process is not None and process.poll() is None:
                 process.terminate()
                 process.send_signal(signal.SIGCONT)
                 (folder / "paused").unlink(missing_ok=True)
-        deadline = time.monotonic() + END + 0.2 * self.n
+        deadline = time.monotonic() + END_TIMEOUT + 0.2 * self.n
         for i, process in enumerate(self.processes):
             if process is None:
                 continue
@@ -222,7 +222,7 @@ class Lab:
             self._code(i)
 
     def obey(self) -> None:
-        """Start those that somebody asks to start."""
+        """Start the peers that another process has asked to start."""
         for i, folder in enumerate(self.folders):
             if (folder / "start").exists():
                 (folder / "start").unlink()
@@ -231,7 +231,7 @@ class Lab:
     def _note(self, what: str) -> None:
         self.log.append((round(time.monotonic() - self._began, 1), what))
 
-    # -- what can be seen ---------------------------------------------------------------------------------------------
+    # -- state and report ---------------------------------------------------------------------------------------------
 
     def _code(self, i: int) -> int | None:
         process = self.processes[i]
@@ -240,12 +240,12 @@ class Lab:
         return self.codes[i]
 
     def is_up(self, i: int) -> bool:
-        """Whether a peer is running, and has said so."""
+        """Whether a peer is running, and has written a status."""
         process = self.processes[i]
         return process is not None and process.poll() is None and self._status(i).get("pid") == process.pid
 
     def state(self, i: int) -> str:
-        """In one word or two."""
+        """Return the state of a peer in one or two words."""
         if self.processes[i] is None:
             return "not started"
         code = self._code(i)
@@ -262,7 +262,7 @@ class Lab:
         return read_json(self.folders[i] / "status.json", {})
 
     def look(self) -> dict[str, Any]:
-        """Everybody's state, and how far the models are from the optimum; also kept as ``report.json``."""
+        """Return all peers' states and the distance of the models from the optimum; also written to ``report.json``."""
         statuses = [self._status(i) for i in range(self.n)]
         models = [read_json(folder / "model.json", {}).get("published") for folder in self.folders]
         peers = [self._row(i, status) for i, status in enumerate(statuses)]
@@ -283,7 +283,7 @@ class Lab:
         return report
 
     def write_report(self, report: dict[str, Any]) -> None:
-        """Keep what was seen, for who looks from elsewhere."""
+        """Write a report for other processes."""
         write_atomic(self.folder / "report.json", json.dumps(report, default=plain).encode(), durable=False)
 
     def _row(self, i: int, status: dict[str, Any]) -> dict[str, Any]:
@@ -296,13 +296,13 @@ class Lab:
     def _compared(
         self, theta: np.ndarray, statuses: Sequence[dict[str, Any]], peers: Sequence[dict[str, Any]]
     ) -> dict[str, Any]:
-        """Gap of the objective; and in their rows, the distances of the models from the optimum's."""
+        """Return the gap of the objective, and set the distance of each model from the optimum in its row."""
         W, apart = self.graph.W.toarray(), 0.0
         if self.charter.learned is not None:
             W = self._learned(statuses)
             apart = float(np.max(np.abs(W - W.T), initial=0.0) / max(np.max(W, initial=0.0), 1e-300))
-            if apart > AGREED:
-                return {"apart": apart}  # ends of edges do not agree yet, so there is no objective
+            if apart > WEIGHT_TOLERANCE:
+                return {"apart": apart}  # ends of edges do not agree yet, so there is no common objective
             W = (W + W.T) / 2.0
         problem, best, value = self._optimum(W)
         for row, distance in zip(peers, np.linalg.norm(theta - best, axis=1), strict=True):
@@ -312,7 +312,7 @@ class Lab:
         return found | ({"apart": apart, "edges": int(np.count_nonzero(W)) // 2} if self.charter.learned else {})
 
     def _learned(self, statuses: Sequence[dict[str, Any]]) -> np.ndarray:
-        """Weights as the peers have them now."""
+        """Return the weights that the peers have learned so far."""
         W = np.zeros((self.n, self.n))
         for i, status in enumerate(statuses):
             for edge in status.get("edges", ()):
@@ -320,7 +320,7 @@ class Lab:
         return W
 
     def _optimum(self, W: np.ndarray) -> tuple[Problem, np.ndarray, float]:
-        """Problem, exact models and their value; of a graph that has not changed, as before."""
+        """Return problem, exact models and their value. The last result is kept while the graph does not change."""
         if self._solved is None or not np.array_equal(self._solved[0], W):
             problem = problem_of(self.charter, self._data, Graph(W))
             best = problem.solve()
@@ -337,7 +337,9 @@ def _last_line(path: Path) -> str:
 
 
 class Faults:
-    """Kills, pauses and partitions, drawn from a seed; each is undone after some seconds, and all at ``until``."""
+    """Kills, pauses and partitions, drawn from a seed. Each is undone after some seconds, and all are undone at
+    ``until``.
+    """
 
     def __init__(self, lab: Lab, seed: int, until: float):
         self.lab, self.until = lab, until
@@ -346,18 +348,18 @@ class Faults:
         self._undo: list[tuple[float, int, Callable[[], None]]] = []
 
     def _pause(self) -> float:
-        return float(self._rng.exponential(max(OFTEN, FAULTS / self.lab.n)))
+        return float(self._rng.exponential(max(MIN_FAULT_EVERY, FAULT_EVERY / self.lab.n)))
 
     def step(self, now: float) -> bool:
-        """Do what is due; whether there is more to come."""
+        """Do what is due, and return whether more faults or repairs are to come."""
         lab, rng = self.lab, self._rng
         for item in [item for item in self._undo if item[0] <= now or now >= self.until]:
             self._undo.remove(item)
-            with contextlib.suppress(IdentityError):  # somebody else has killed it
+            with contextlib.suppress(IdentityError):  # another process has killed the peer
                 item[2]()
         while self._next <= now < self.until:
             self._next += self._pause()
-            kind, i, lasts = rng.random(), int(rng.integers(lab.n)), float(rng.uniform(*LASTS))
+            kind, i, lasts = rng.random(), int(rng.integers(lab.n)), float(rng.uniform(*FAULT_SECONDS))
             some = rng.permutation(lab.n)[: int(rng.integers(1, max(2, lab.n // 2 + 1)))]
             busy = {j for _, j, _ in self._undo}
             if kind < 0.15 and -1 not in busy:
@@ -384,10 +386,11 @@ def watch(
     seen: Callable[[dict[str, Any]], None] = lambda report: None,
     stop: threading.Event | None = None,
 ) -> dict[str, Any]:
-    """Look at the peers until their models are at the optimum, or the time is over; then end them.
+    """Watch the peers until their models are at the optimum, or the time is over; then end them.
 
-    The tolerance is the relative gap of the objective; private peers go on until their budgets are spent, and some
-    wakes more. ``seen`` is called with every report; ``stop`` ends it early. The last report has a field ``reached``.
+    The tolerance is the relative gap of the objective. Private peers run until their budgets are spent, and some wakes
+    longer. ``seen`` is called with every report; ``stop`` ends the watch early. The last report has a field
+    ``reached``.
     """
     stop = stop or threading.Event()
     began = time.monotonic()
@@ -398,7 +401,7 @@ def watch(
         seen(report | {"left": seconds - now})
         if _reached(report, tolerance) and not more:
             break
-        stop.wait(min(LOOK, max(0.0, seconds - now)))
+        stop.wait(min(LOOK_EVERY, max(0.0, seconds - now)))
     if faults is not None:
         faults.step(np.inf)
     taken = time.monotonic() - began
@@ -406,11 +409,11 @@ def watch(
     lab.stop()
     report = lab.look()
     for row, state in zip(report["peers"], states, strict=True):
-        row["state"] = state  # what it was before all were stopped
+        row["state"] = state  # the state before all peers were stopped
     return report | {"seconds": round(taken, 1), "tolerance": tolerance, "reached": _reached(report, tolerance)}
 
 
 def _reached(report: dict[str, Any], tolerance: float) -> bool:
     if "epsilon" in report:
-        return all(row.get("releases_left") == 0 and row["wakes"] >= SETTLED for row in report["peers"])
+        return all(row.get("releases_left") == 0 and row["wakes"] >= SETTLED_WAKES for row in report["peers"])
     return report["gap"] is not None and report["gap"] <= tolerance

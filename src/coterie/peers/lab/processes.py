@@ -1,4 +1,4 @@
-"""What can be done to the peers of a lab from anywhere: kill, pause, resume, cut off; and to end it all."""
+"""Actions on the peers of a lab from any process: kill, pause, resume, cut off; and end the lab."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from ..._files import write_atomic
 from ...errors import IdentityError, ParameterError
 from ..node.process import running
 
-#: Where peers listen: below the ports that systems give to outgoing connections, which could take that of a dead peer.
+#: Ports of peers: below the ports of outgoing connections, which could take the port of a dead peer.
 PORTS = range(10240, 32768)
-#: Seconds for a peer to start, and to end, at most.
-START, END = 60.0, 20.0
+#: Maximal seconds for a peer to start, and to end.
+START_TIMEOUT, END_TIMEOUT = 60.0, 20.0
 
 
 def peers_of(folder: Path) -> list[Path]:
-    """The folders of the peers of a lab."""
+    """Return the folders of the peers of a lab."""
     found = read_json(folder / "lab.json", None)
     if found is None:
         raise IdentityError(f"there is no lab in {folder}: coterie lab 20{_folder_option(folder)} starts one")
@@ -32,7 +32,7 @@ def peers_of(folder: Path) -> list[Path]:
 
 
 def check_folder(folder: Path) -> None:
-    """Refuse a folder that is in use, or not for labs."""
+    """Refuse a folder that is in use, or that is not for labs."""
     where = _folder_option(folder)
     if running(folder):
         raise IdentityError(f"a lab is running in {folder}, as process {running(folder)}: coterie lab stop{where}")
@@ -45,7 +45,7 @@ def check_folder(folder: Path) -> None:
 
 
 def clear(folder: Path) -> None:
-    """Remove an earlier lab; its mark goes last, so that it can be removed another time if something fails."""
+    """Remove an earlier lab. ``lab.json`` goes last, so that the lab can be removed again if something fails."""
     for one in sorted(folder.iterdir(), key=lambda path: path.name == "lab.json"):
         if one.is_dir() and not one.is_symlink():
             shutil.rmtree(one)
@@ -54,34 +54,34 @@ def clear(folder: Path) -> None:
 
 
 def kill(folder: Path) -> None:
-    """SIGKILL to the peer of a folder; returns when it is gone."""
+    """Send SIGKILL to the peer of a folder, and wait until it has ended."""
     send_signal(folder, signal.SIGKILL)
     (folder / "paused").unlink(missing_ok=True)
-    wait_until(lambda: not running(folder), END, f"{folder.name} does not end")
+    wait_until(lambda: not running(folder), END_TIMEOUT, f"{folder.name} does not end")
 
 
 def pause(folder: Path) -> None:
-    """SIGSTOP to the peer of a folder."""
+    """Send SIGSTOP to the peer of a folder."""
     send_signal(folder, signal.SIGSTOP)
     (folder / "paused").touch()
 
 
 def resume(folder: Path) -> None:
-    """SIGCONT to the peer of a folder."""
+    """Send SIGCONT to the peer of a folder."""
     send_signal(folder, signal.SIGCONT)
     (folder / "paused").unlink(missing_ok=True)
 
 
 def start(folder: Path) -> None:
-    """Ask the lab to start the peer of a folder; returns when it runs."""
+    """Ask the lab to start the peer of a folder, and wait until it runs."""
     if running(folder):
         raise IdentityError(f"{folder.name} is running already")
     (folder / "start").touch()
-    wait_until(lambda: running(folder), START, f"{folder.name} has not started")
+    wait_until(lambda: running(folder), START_TIMEOUT, f"{folder.name} has not started")
 
 
 def partition(folders: Sequence[Path], some: Sequence[int]) -> None:
-    """No messages between some peers and the rest; with nobody in ``some``, messages between all."""
+    """Block messages between some peers and the rest. With ``some`` empty, block none."""
     rest = [i for i in range(len(folders)) if i not in set(some)]
     for i, folder in enumerate(folders):
         away = rest if i in set(some) else list(some)
@@ -89,16 +89,16 @@ def partition(folders: Sequence[Path], some: Sequence[int]) -> None:
 
 
 def send_signal(folder: Path, number: int) -> None:
-    """A signal to the process that runs in a folder."""
+    """Send a signal to the process that runs in a folder."""
     pid = running(folder)
     if pid is None:
         raise IdentityError(f"{folder.name} is not running")
-    with contextlib.suppress(ProcessLookupError):  # it has just ended
+    with contextlib.suppress(ProcessLookupError):  # the process has just ended
         os.kill(pid, number)
 
 
 def wait_until(holds: Callable[[], object], seconds: float, otherwise: str) -> None:
-    """Wait, or say what was waited for in vain."""
+    """Wait until a condition holds, or raise an IdentityError."""
     deadline = time.monotonic() + seconds
     while not holds():
         if time.monotonic() > deadline:
@@ -107,13 +107,13 @@ def wait_until(holds: Callable[[], object], seconds: float, otherwise: str) -> N
 
 
 def stop_lab(folder: Path) -> list[str]:
-    """End the lab of a folder, and whatever is left of it: the names of peers that nobody else ended."""
+    """End the lab of a folder and its peers. Return the names of peers that the lab itself has not ended."""
     folders = peers_of(folder)
     if running(folder):
         send_signal(folder, signal.SIGTERM)
-        wait_until(lambda: not running(folder), 2 * END + 0.2 * len(folders), "the lab does not end")
+        wait_until(lambda: not running(folder), 2 * END_TIMEOUT + 0.2 * len(folders), "the lab does not end")
     left = [peer for peer in folders if running(peer)]
-    for number, seconds in ((signal.SIGTERM, END), (signal.SIGKILL, END)):
+    for number, seconds in ((signal.SIGTERM, END_TIMEOUT), (signal.SIGKILL, END_TIMEOUT)):
         for peer in left:
             with contextlib.suppress(IdentityError):
                 send_signal(peer, number)
@@ -124,7 +124,7 @@ def stop_lab(folder: Path) -> list[str]:
 
 
 def free_ports(n: int) -> list[int]:
-    """Ports on loopback that nobody listens at."""
+    """Return free ports on loopback."""
     found: list[int] = []
     begin = int.from_bytes(os.urandom(4), "little") % len(PORTS)
     for k in range(len(PORTS)):
@@ -140,7 +140,7 @@ def free_ports(n: int) -> list[int]:
 
 
 def read_json(path: Path, otherwise: Any) -> Any:
-    """What a file holds, or something else if there is no good one."""
+    """Return the content of a JSON file, or `otherwise` if it cannot be read."""
     try:
         return json.loads(path.read_bytes())
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""What the peers of a lab learn: rows of each, the graph, and the words of the charter."""
+"""What the peers of a lab learn: the rows of each peer, the graph, and the fields of the charter."""
 
 from __future__ import annotations
 
@@ -14,25 +14,26 @@ if TYPE_CHECKING:
 
     from ...graphs import Graph
 
-#: Wakes of a peer in a second, if there are not too many of them.
-RATE = 5.0
+#: Default wakes of a peer per second.
+WAKES_PER_SECOND = 5.0
 
 
 class LabTask(NamedTuple):
-    """What peers are to learn."""
+    """The learning task of a lab."""
 
-    fields: dict[str, Any]  # of the charter
-    agents: list[Any]  # whose rows they are
+    fields: dict[str, Any]  # fields of the charter
+    agents: list[Any]  # names of the agents
     frames: list[pd.DataFrame]  # the rows of each peer
-    unseen: list[pd.DataFrame] | None  # rows that models are measured with
-    graph: Graph | None  # None: edges to the nearest by local models
+    unseen: list[pd.DataFrame] | None  # rows on which models are scored
+    graph: Graph | None  # None: edges to the agents with the nearest local models
     neighbours: int
 
 
 def synthetic(n: int, features: int = 20, seed: int = 0, neighbours: int = 10) -> LabTask:
-    """Peers that look for lines, some of which are alike (:func:`coterie.datasets.linear_classification`).
+    """Return a task of linear classification, in which some agents are alike
+    (:func:`coterie.datasets.linear_classification`).
 
-    Of the edges of the data set, each peer keeps so many, the heaviest, and those that others keep to it.
+    Each peer keeps its `neighbours` heaviest edges of the data set; an edge stays if one of its ends keeps it.
     """
     import pandas as pd
 
@@ -54,7 +55,7 @@ def synthetic(n: int, features: int = 20, seed: int = 0, neighbours: int = 10) -
 
 
 def _heaviest(graph: Graph, count: int) -> Graph:
-    """Edges that are among the heaviest of at least one of their ends."""
+    """Return the edges that are among the `count` heaviest of at least one of their ends."""
     from ...graphs import Graph
 
     W = graph.W.toarray()
@@ -67,10 +68,11 @@ def _heaviest(graph: Graph, count: int) -> Graph:
 def from_table(
     table: Path, agent: str, target: str, n: int | None = None, edges: Path | None = None, neighbours: int = 10
 ) -> LabTask:
-    """One peer for each agent of a table, or for the first ``n`` of them.
+    """Return a task with one peer for each agent of a table, or for the first ``n`` of them.
 
-    Two values of the target are classes, more are numbers. All other columns are features; they are scaled to mean 0
-    and variance 1, which in a lab is public. Without a file of edges, agents with the nearest local models are tied.
+    A target with two values has classes, one with more holds numbers. All other columns are features, which are scaled
+    to mean 0 and variance 1; in a lab the scaling is public. Without a file of edges, agents with the nearest local
+    models are connected.
     """
     import pandas as pd
 
@@ -119,17 +121,19 @@ def charter_fields(
     *,
     classes: bool = True,
     coupling: float | None = None,
-    rate: float = RATE,
+    rate: float = WAKES_PER_SECOND,
     learn: bool = False,
     epsilon: float | None = None,
 ) -> dict[str, Any]:
-    """The fields of a charter that are not about the data: ``learn`` the graph; private peers with ``epsilon``."""
+    """Return the fields of a charter that do not concern the data. ``learn`` learns the graph; ``epsilon`` is for
+    private peers.
+    """
     from ...problem.coupling import mu_of
     from ..group.charter import usual_loss, usual_objective
 
     objective = usual_objective(method, epsilon is not None)
     if coupling is None:
-        coupling = mu_of(3.0, objective)  # mu = 3: its own inverse, as mu_of is
+        coupling = mu_of(3.0, objective)  # mu = 3; mu_of is its own inverse
     return {
         "method": method,
         "objective": objective,

@@ -1,1 +1,1 @@
-"""An agent's own rows and models: read, encoded, learned alone, measured."""
+"""An agent's own rows and models: reading, encoding, training alone, and scoring."""

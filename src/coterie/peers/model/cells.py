@@ -1,7 +1,7 @@
-"""Tables as columns of cells, and cells as numbers, texts and labels: without pandas where the file is csv.
+"""Tables as columns of cells, and cells as numbers, texts and labels, without pandas for CSV files.
 
-What people have is untidy: spaces around a label, numbers written as text, columns that nobody asked for, gaps. All of
-that is read as it is meant; what cannot be read is refused by its row and column.
+Real tables are untidy: spaces around labels, numbers written as text, additional columns, gaps. All of these are read;
+an unreadable cell is refused with its row and column.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ import numpy as np
 from ..._files import Where
 from ...errors import DataError
 
-#: Rows of a table by the names of its columns; a gap is None.
+#: Columns of a table by name; a gap is None.
 Cells = Mapping[str, Sequence[Any]]
-#: Words for a gap, as pandas knows them: a table means the same to a peer as it does to ``coterie fit``.
+#: Words for a gap: those of pandas, so that a table means the same to a peer and to ``coterie fit``.
 GAPS = frozenset(
     "-1.#IND 1.#QNAN 1.#IND -1.#QNAN #N/A N/A n/a NA <NA> #NA NULL null NaN -NaN nan -nan None".split()  # noqa: SIM905
 ) | {"", "#N/A N/A"}
-#: A column of true and false holds numbers.
+#: Numbers for the words in a column of true and false.
 TRUTH = {"true": 1.0, "false": 0.0}
 
 
 def read_cells(table: Where | Any) -> Cells:
-    """The cells of a csv file, or of a frame of pandas; a parquet or feather file is read with pandas."""
+    """Read the cells of a CSV file or of a pandas frame. Parquet and Feather files are read with pandas."""
     if hasattr(table, "columns"):
         return _of_frame(table)
     path = Path(table)
@@ -50,7 +50,7 @@ def read_cells(table: Where | Any) -> Cells:
 
 
 def _of_lines(lines: Iterable[list[str]], path: Path) -> Cells:
-    """Cells of the lines of a csv file, of which the first holds the names."""
+    """Return the cells of the lines of a CSV file, whose first line has the names."""
     head: list[str] | None = None
     columns: list[list[str | None]] = []
     for number, line in enumerate(lines, 1):
@@ -82,7 +82,7 @@ def _of_frame(frame: Any) -> Cells:
 
 
 def column_of(cells: Cells, name: str, where: str, what: str = "which the charter asks for") -> Sequence[Any]:
-    """One column; without it, the names that there are."""
+    """Return one column, or raise a DataError that names the existing columns."""
     if name not in cells:
         only = next(iter(cells), "")
         hint = ": are cells divided by commas?" if len(cells) == 1 and (";" in only or "\t" in only) else ""
@@ -91,7 +91,7 @@ def column_of(cells: Cells, name: str, where: str, what: str = "which the charte
 
 
 def numbers(column: Sequence[Any], name: str, where: str) -> np.ndarray:
-    """A column of numbers, NaN for a gap."""
+    """Return a column of numbers, with NaN for a gap."""
     out = np.full(len(column), np.nan)
     for row, cell in enumerate(column):
         if cell is None:
@@ -104,7 +104,7 @@ def numbers(column: Sequence[Any], name: str, where: str) -> np.ndarray:
 
 
 def _number(cell: Any) -> float:
-    """What a cell says as a number; infinite if it is none."""
+    """Return a cell as a number; infinity if it is none."""
     if isinstance(cell, str):
         text = cell.strip()
         if text.lower() in TRUTH:
@@ -119,9 +119,9 @@ def _number(cell: Any) -> float:
 
 
 def texts(column: Sequence[Any], known: Collection[str], any_case: bool = False) -> list[str | None]:
-    """A column of text: spaces around it count only where a known level has them, and 1.0 is the level "1".
+    """Return a column of text. Spaces around it are stripped unless a known level has them, and 1.0 becomes "1".
 
-    ``any_case``: nor does upper case matter, but where levels differ by nothing else.
+    With ``any_case``, case does not matter either, except between levels that differ only in case.
     """
     folded = Counter(level.casefold() for level in known) if any_case else {}
     loose = {level.casefold(): level for level in known if folded.get(level.casefold()) == 1}
@@ -136,12 +136,12 @@ def _level(text: str, known: Collection[str], loose: Mapping[str, str]) -> str:
 
 
 def spelt(value: Any) -> str:
-    """A label as text: 1.0 of a column of numbers is "1"."""
+    """Return a label as text. A whole number as a float, such as 1.0, becomes "1"."""
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
 def label_of(cell: Any, labels: Sequence[str]) -> int | None:
-    """Which of some labels a cell holds; None for none of them. Spaces, case and "1.0" for "1" do not matter."""
+    """Return the index of the label in a cell, or None. Spaces, case, and "1.0" for "1" do not matter."""
     text = spelt(cell)
     if text in labels:
         return list(labels).index(text)

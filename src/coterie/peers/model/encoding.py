@@ -1,7 +1,7 @@
-"""From the cells of a table to the columns of a model, as a charter says: public, and so alike for everybody.
+"""Turning the cells of a table into the columns of a model, by the public rules of a charter.
 
-The columns of the same table are those that ``coterie fit`` makes, where the charter was taken from a fitted model: the
-same :class:`~coterie.data.columns.Columns` and :class:`~coterie.pooling.designs.Design` encode them.
+If the charter was taken from a fitted model, the columns are those of ``coterie fit``: the same
+:class:`~coterie.data.columns.Columns` and :class:`~coterie.pooling.designs.Design` encode them.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from ..group.charter import Charter
 from .cells import Cells, column_of, label_of, numbers, texts
 
 
-class Rows(NamedTuple):
+class EncodedRows(NamedTuple):
     """Rows that were read for a peer."""
 
     X: np.ndarray  # (m, width) columns of the model
     y: np.ndarray  # (m,) labels, -1 and 1 for classes
-    fill: np.ndarray  # (features,) what a gap among numbers counts as; NaN where nothing is known
-    notes: list[str]  # what was done to them, in plain words
+    fill: np.ndarray  # (features,) value of a gap in each numeric feature; NaN if unknown
+    notes: list[str]  # notes on how the rows were read
 
 
-def rows_of_cells(charter: Charter, cells: Cells, where: str) -> Rows:
-    """Features and labels of a table; rows without a label are left out, with a note."""
+def rows_of_cells(charter: Charter, cells: Cells, where: str) -> EncodedRows:
+    """Return features and labels of a table. Rows without a label are left out, with a note."""
     target, notes = column_of(cells, charter.target, where, "the target"), []
     there = [row for row, cell in enumerate(target) if cell is not None]
     if len(there) < len(target):
@@ -54,13 +54,15 @@ def rows_of_cells(charter: Charter, cells: Cells, where: str) -> Rows:
     columns = {name: column_of(cells, name, where) for name in charter.features}
     some = {name: [column[row] for row in there] for name, column in columns.items()}
     fill = own_fill(charter, some, where)
-    return Rows(columns_of_cells(charter, some, where, fill, notes), y, fill, notes)
+    return EncodedRows(columns_of_cells(charter, some, where, fill, notes), y, fill, notes)
 
 
 def own_fill(charter: Charter, cells: Cells, where: str) -> np.ndarray:
-    """What a gap among the numbers of each feature counts as: public if the charter has it, else the peer's own mean.
+    """Return the value of a gap in each numeric feature: public if the charter has one, else the mean of the peer's
+    rows.
 
-    Not of a private peer: then one row would be in all of those with gaps, and the claim is about one row in one place.
+    A private peer has no such mean: it would let one row change all rows with gaps, but the privacy bound is for one
+    row.
     """
     fill = np.full(len(charter.features), np.nan)
     for j, name in enumerate(charter.features):
@@ -81,7 +83,7 @@ def own_fill(charter: Charter, cells: Cells, where: str) -> np.ndarray:
 def columns_of_cells(
     charter: Charter, cells: Cells, where: str, fill: np.ndarray, notes: list[str] | None = None
 ) -> np.ndarray:
-    """The columns of the model, (rows, width), ones last if there is an intercept."""
+    """Return the columns of the model, (rows, width); with an intercept, the last column is of ones."""
     given = charter.columns
     count = len(next(iter(cells.values()), ()))
     table = np.empty((count, len(charter.features)), object)
@@ -92,7 +94,7 @@ def columns_of_cells(
             gaps = np.flatnonzero(np.isnan(values))
             if gaps.size and np.isnan(fill[j]):
                 raise DataError(
-                    f"{where}: a missing value in column {name!r}, row {gaps[0] + 1}, and nothing is known to fill it "
+                    f"{where}: a missing value in column {name!r}, row {gaps[0] + 1}, and there is no value to fill it "
                     "with: give the rows without gaps, or agree on a charter with --center or --from"
                 )
             if gaps.size and notes is not None:
@@ -122,7 +124,7 @@ def columns_of_cells(
 
 
 def _unlisted(column: np.ndarray, name: str, levels: Sequence[str]) -> list[str]:
-    """A note of values that no level of a text has; none if there are no such values."""
+    """Return a note on values that are not among the levels of a text, or no note if there are none."""
     others = Counter(text for text in column if text is not None and text not in levels)
     if not others:
         return []
@@ -134,9 +136,9 @@ def _unlisted(column: np.ndarray, name: str, levels: Sequence[str]) -> list[str]
 
 
 def _encoded(charter: Charter, table: np.ndarray, fill: np.ndarray) -> np.ndarray:
-    """Values, levels and flags."""
+    """Return the columns of values, of levels, and of flags for gaps."""
     given = charter.columns
-    fills = np.where(np.isnan(fill), 0.0, fill)  # where it is not known there is nothing to fill
+    fills = np.where(np.isnan(fill), 0.0, fill)  # a feature without a value has no gaps
     if given is None:
         X = table.astype(float)
         return np.where(np.isnan(X), fills, X)
@@ -157,7 +159,7 @@ def _encoded(charter: Charter, table: np.ndarray, fill: np.ndarray) -> np.ndarra
 
 
 def design_of(charter: Charter) -> Any:
-    """The design of a charter that has one."""
+    """Return the design of a charter that has one."""
     from ...pooling.designs.additive import Additive, Spline, source_of
 
     given = charter.design

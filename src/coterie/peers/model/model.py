@@ -1,6 +1,6 @@
-"""The model in a peer's folder, and what it predicts: numbers with intervals, classes with probabilities.
+"""The model in a peer's folder, and its predictions: numbers with intervals, classes with probabilities.
 
-Loads no more than NumPy, so that the command answers at once.
+Imports no more than NumPy, so that the command starts fast.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from .cells import column_of, read_cells
 from .encoding import columns_of_cells
 from .work import loss_of
 
-#: Of a standard normal variable, 5 % are above it: intervals hold 90 % of new labels.
+#: Quantile of a standard normal variable with 5 % above it, so that intervals hold 90 % of new labels.
 Z90 = 1.6448536269514722
-#: With more numbers in a model, only variances are kept of its covariance.
-DENSE = 400
-#: No model's file is longer.
-LARGEST = 32_000_000
+#: Number of parameters above which only variances of the covariance are stored.
+MAX_DENSE_PARAMETERS = 400
+#: Maximal bytes of the file of a model.
+MAX_MODEL_BYTES = 32_000_000
 _LINEAR = Linear()
 
 
 class Model(NamedTuple):
-    """A model as it is kept."""
+    """A model as it is stored."""
 
     served: str  # "together", "alone", "own" or "population"
     theta: np.ndarray  # (p,)
@@ -45,9 +45,9 @@ class Model(NamedTuple):
 
 
 def packed(covariance: np.ndarray) -> str:
-    """A covariance as text: its lower triangle, or its diagonal if that is too long."""
+    """Return a covariance as text: its lower triangle, or its diagonal if the triangle is too long."""
     p = len(covariance)
-    kept = covariance[np.tril_indices(p)] if p <= DENSE else np.diagonal(covariance)
+    kept = covariance[np.tril_indices(p)] if p <= MAX_DENSE_PARAMETERS else np.diagonal(covariance)
     return base64.b64encode(np.ascontiguousarray(kept, "<f8").tobytes()).decode()
 
 
@@ -61,12 +61,12 @@ def _unpacked(text: str, p: int) -> np.ndarray:
 
 
 def read_model(folder: Where, charter: Charter) -> Model:
-    """The model of a peer; of format 1 there was no covariance."""
+    """Read the model of a peer. Files of format 1 have no covariance."""
     path = Path(folder) / "model.json"
     if not path.exists():
         raise DataError(f"the peer in {folder} has no model yet: coterie peer run {folder} --data ...")
     try:
-        given: dict[str, Any] = json.loads(read_bounded(path, limit=LARGEST))
+        given: dict[str, Any] = json.loads(read_bounded(path, limit=MAX_MODEL_BYTES))
         theta = np.array(given["theta"], float)
         text, noise = given.get("covariance"), given.get("noise")
         fill = np.array([np.nan if value is None else value for value in given.get("fill") or []], float)
@@ -80,10 +80,10 @@ def read_model(folder: Where, charter: Charter) -> Model:
 
 
 def predicted(charter: Charter, model: Model, X: np.ndarray, network: Any = _LINEAR) -> dict[str, Any]:
-    """Columns of predictions for rows of features: numbers with ``std``, ``low`` and ``high``, classes with
-    ``probability``, that of the second class. ``network`` is the model of the group, if it is not linear.
+    """Return columns of predictions: numbers with ``std``, ``low`` and ``high``, classes with ``probability``.
 
-    Probabilities are moderated by what is not known of the model: sigmoid(z / sqrt(1 + pi/8 x' C x)).
+    ``probability`` is that of the second class. ``network`` is the group's model, if it is not linear. Probabilities
+    are moderated by the covariance C of the model: sigmoid(z / sqrt(1 + pi/8 x' C x)).
     """
     found, C = margins(network, model.theta, X), model.covariance
     variance = np.zeros(len(X)) if C is None else X * X @ C if C.ndim == 1 else np.einsum("ij,jk,ik->i", X, C, X)
@@ -106,9 +106,9 @@ def predicted(charter: Charter, model: Model, X: np.ndarray, network: Any = _LIN
 def predict_table(
     folder: Where, table: Where, file: Where | None = None, notes: list[str] | None = None
 ) -> tuple[dict[str, np.ndarray], str]:
-    """Predictions for a table, by the model in a peer's folder: columns by name, and which model it was.
+    """Return predictions for a table by the model in a peer's folder, as columns by name, and the served model's name.
 
-    ``file`` makes the model of the group, where members bring it; ``notes`` takes up what was done to the rows.
+    ``file`` makes the group's model, if members bring it. Notes on the rows are appended to ``notes``.
     """
     charter = read_charter(read_bounded(Path(folder) / "charter.json"))
     network = model_of(charter, file)
@@ -121,12 +121,12 @@ def predict_table(
         X = dictionary_of(charter).fitted(X).transform(X)
     size = network.size if charter.network else X.shape[1]
     if size != model.theta.size:
-        raise DataError(f"the model in {folder} has {model.theta.size} numbers, and the charter asks for {size}")
+        raise DataError(f"the model in {folder} has {model.theta.size} parameters, and the charter asks for {size}")
     return predicted(charter, model, X, network), model.served
 
 
 def csv_of(columns: dict[str, np.ndarray]) -> str:
-    """A table as the text of a csv file."""
+    """Return a table as the text of a CSV file."""
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)
@@ -141,7 +141,7 @@ def predict_file(
     file: Where | None = None,
     notes: list[str] | None = None,
 ) -> tuple[int, str]:
-    """Write predictions of :func:`predict_table` as csv: how many, and which model it was."""
+    """Write the predictions of :func:`predict_table` as CSV. Return their number, and the served model's name."""
     columns, served = predict_table(folder, table, file, notes)
     write_atomic(Path(output), csv_of(columns).encode())
     return len(columns["prediction"]), served

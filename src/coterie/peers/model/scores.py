@@ -1,4 +1,4 @@
-"""How good a peer's models are on rows of its own, which of them it serves, and why."""
+"""Scores of a peer's models on its own rows, and the choice of the model that it serves."""
 
 from __future__ import annotations
 
@@ -13,27 +13,28 @@ from ...core.models import Linear
 from ..node.node import Node
 from .model import packed
 
-#: One-sided 90 % quantiles of Student's t, by degrees of freedom: 2 to 10, then 15, 20, 30, 60, and beyond.
+#: One-sided 90 % quantiles of Student's t: for 2 to 10 degrees of freedom, then up to 15, 20, 30, 60, and beyond.
 _T = (1.886, 1.638, 1.533, 1.476, 1.44, 1.415, 1.397, 1.383, 1.372)
 _T_LATER = ((15, 1.341), (20, 1.325), (30, 1.31), (60, 1.296), (math.inf, 1.282))
-#: Without rows kept aside, from so many rows on: a model is useless whose squared error is so many times what the one
-#: trained alone expects of itself on new rows; of classes, whose squared error of votes is above this (a coin: 0.25).
-USELESS_FROM, USELESS, USELESS_VOTES = 6, 9.0, 0.5
+#: Without rows kept aside, a model can be called useless from MIN_USELESS_ROWS rows on. For numbers, its mean squared
+#: error must exceed USELESS_ERROR_RATIO times what the model trained alone expects on new rows; for classes, its mean
+#: squared error of votes must exceed USELESS_VOTE_ERROR (a coin has 0.25).
+MIN_USELESS_ROWS, USELESS_ERROR_RATIO, USELESS_VOTE_ERROR = 6, 9.0, 0.5
 
 
 class Served(NamedTuple):
     """The model that a peer serves."""
 
-    how: str  # "together", "alone", "own": nothing is learned together yet, or "population": it has no rows
+    how: str  # "together", "alone", "own" (nothing is learned together yet), or "population" (the peer has no rows)
     why: str
     theta: np.ndarray  # (p,)
-    covariance: np.ndarray | None  # (p, p) of what is not known of it
+    covariance: np.ndarray | None  # (p, p) posterior covariance
     noise: float | None  # variance of a label around its prediction
     trust: float | None = None  # weight of the population in it, where it is weighed against a broad prior
 
 
 def influences(node: Node) -> dict[int, float]:
-    """Shares of the neighbours in what moves the model, by address; nothing where the method cannot tell."""
+    """Return the neighbours' shares in what moves the model, by address; empty if the method cannot tell."""
     part: Any = node.method.inspection.influence
     if part is None:
         return {}
@@ -50,7 +51,7 @@ def influences(node: Node) -> dict[int, float]:
 
 
 def losses_at(node: Node, theta: np.ndarray) -> np.ndarray:
-    """Errors of a model on the rows it is measured with: 0 or 1 for classes, squared ones for numbers."""
+    """Return errors of a model on the scored rows: 0 or 1 for classes, squared errors for numbers."""
     work = node.work
     with np.errstate(over="ignore"):
         margins = work.margins(theta)
@@ -60,9 +61,9 @@ def losses_at(node: Node, theta: np.ndarray) -> np.ndarray:
 
 
 def soft_errors(node: Node, theta: np.ndarray) -> np.ndarray:
-    """Errors that tell two models apart on fewer rows: for classes, squares of how far votes are from the label.
+    """Return errors that distinguish two models on fewer rows: for classes, squared distances of votes from labels.
 
-    A vote is 2 p - 1 where the loss gives a probability p (Brier's score), and a margin cut to [-1, 1] elsewhere.
+    A vote is 2 p - 1 if the loss gives a probability p (Brier's score), otherwise a margin clipped to [-1, 1].
     """
     if node.charter.labels is None:
         return losses_at(node, theta)
@@ -73,7 +74,7 @@ def soft_errors(node: Node, theta: np.ndarray) -> np.ndarray:
 
 
 def score_of(node: Node, theta: np.ndarray) -> float | None:
-    """Accuracy of a model for classes, root mean squared error in the target's units for numbers; None without rows."""
+    """Return accuracy for classes, root mean squared error in the target's units for numbers, or None without rows."""
     if not node.work.seen_labels.size:
         return None
     mean = float(losses_at(node, theta).mean())
@@ -81,9 +82,9 @@ def score_of(node: Node, theta: np.ndarray) -> float | None:
 
 
 def scores(node: Node, final: np.ndarray | None = None) -> dict[str, Any]:
-    """How good the models are on the peer's own rows, on those kept aside if there are any; and which is served.
+    """Return the scores of the models on rows kept aside, or else on the peer's own rows, and which model is served.
 
-    ``final`` is what a private peer has worked out for itself alone, and uses in place of what it has published.
+    ``final`` is a private peer's model for its own use, which takes the place of the published one.
     """
     served = served_by(node, final)
     return {
@@ -98,7 +99,7 @@ def scores(node: Node, final: np.ndarray | None = None) -> dict[str, Any]:
 
 
 def _objective(node: Node) -> float:
-    """The mean loss of the model on the peer's own rows."""
+    """Return the mean loss of the model on the peer's own rows."""
     arrays, theta = node.peer.arrays, node.theta
     if isinstance(arrays.model, Linear):
         own = arrays.rows.values @ theta if node.work.features.size else np.zeros(0)
@@ -109,12 +110,12 @@ def _objective(node: Node) -> float:
 
 
 def worse(together: np.ndarray, alone: np.ndarray) -> bool:
-    """Whether the first of two models is clearly worse, from their errors on the same rows kept aside.
+    """Return whether the first of two models is clearly worse, from their errors on the same rows kept aside.
 
-    By a one-sided t test at 10 %. A peer looks again and again, but always with the same rows, at models that hardly
-    change once they have settled: of peers for which both are equally good, about one of ten serves the one trained
-    alone, and loses nothing; of those that gain from the others, fewer do. One row more, on which the models do not
-    differ, stands for what so few rows cannot say: two that agree by chance decide nothing.
+    This is a one-sided t test at 10 %. A peer tests repeatedly, but always on the same rows and on models that hardly
+    change once they have settled. So of peers whose two models are equally good, about one in ten serves the model
+    trained alone, and loses nothing; of peers that gain from the others, fewer do. One more row without a difference is
+    added, so that two rows that agree by chance decide nothing.
     """
     with np.errstate(invalid="ignore", over="ignore"):
         apart = np.append(together - alone, 0.0)
@@ -128,26 +129,26 @@ def worse(together: np.ndarray, alone: np.ndarray) -> bool:
 
 
 def useless(node: Node, theta: np.ndarray) -> bool:
-    """Whether a model is so bad on the peer's own rows that no chance explains it, where none are kept aside.
+    """Return whether a model is too bad on the peer's own rows to be chance. Used if no rows are kept aside.
 
-    Own rows flatter the model that was trained on them, so it is measured by what it expects of itself on new rows;
-    where it expects nothing, by what the mean of the labels would be wrong by.
+    Own rows favour the model that was trained on them. So the model is compared with the error that the model trained
+    alone expects on new rows; if this is unknown, with the variance of the labels.
     """
     work, errors = node.work, soft_errors(node, theta)
-    if errors.size < USELESS_FROM:
+    if errors.size < MIN_USELESS_ROWS:
         return False
     if node.charter.labels is not None:
-        return not errors.mean() <= USELESS_VOTES
+        return not errors.mean() <= USELESS_VOTE_ERROR
     expected = float(np.var(work.seen_labels))
     if work.spread.size:
         expected = work.noise + float(np.mean(np.einsum("ij,jk,ik->i", work.seen, work.spread, work.seen)))
-    return not errors.mean() <= USELESS * expected
+    return not errors.mean() <= USELESS_ERROR_RATIO * expected
 
 
 def heard_nobody(node: Node) -> bool:
-    """Whether nothing that others said is in the peer's model, as far as it can tell after a restart.
+    """Return whether the peer's model contains nothing from other peers, as far as it can tell after a restart.
 
-    Pooling keeps what each neighbour has said; other methods may only keep the model that came of it.
+    Pooling keeps what each neighbour has sent; other methods may keep only the resulting model.
     """
     if node.mail.received["messages"]:
         return False
@@ -156,10 +157,10 @@ def heard_nobody(node: Node) -> bool:
 
 
 def served_by(node: Node, final: np.ndarray | None = None) -> Served:
-    """The model to use: learned together, or trained alone if that is clearly better on rows kept aside.
+    """Choose the model to use: learned together, or trained alone if that is clearly better on rows kept aside.
 
-    So whatever neighbours send, a peer is no worse off than without them, as far as its own rows can tell. ``final`` is
-    what a private peer has worked out for itself alone.
+    So messages from neighbours cannot make a peer worse off than it is alone, as far as its own rows can tell.
+    ``final`` is a private peer's model for its own use.
     """
     work, noise = node.work, 1.0 if node.charter.labels is not None else None
     known = None if final is not None else posterior_of(node)
@@ -174,9 +175,9 @@ def served_by(node: Node, final: np.ndarray | None = None) -> Served:
     told = f"on {k} rows kept aside: {kind} {scored[0]:.4g} together, {scored[1]:.4g} alone"
     spread = work.spread if work.spread.size else None
     alone = Served("alone", "", work.local, spread, work.noise if spread is not None else None)
-    unheard = "nothing has come from the others yet: it is made of its own rows"
-    if final is None and node.method.privacy.finish is not None:  # what it has published is noise for the most part
-        later = "what is learned together is not worked out yet: it is made of its own rows"
+    unheard = "no messages have come from other peers yet: the model is made of its own rows"
+    if final is None and node.method.privacy.finish is not None:  # the published model is mostly noise
+        later = "the model learned together is not computed yet: this one is made of its own rows"
         return alone._replace(how="own", why=unheard if heard_nobody(node) else later)
     if final is None and heard_nobody(node):
         return Served("own", unheard, mean, covariance, noise, trust)
@@ -184,10 +185,10 @@ def served_by(node: Node, final: np.ndarray | None = None) -> Served:
         few = f"it has too few rows to keep some aside and compare ({work.size})"
         if useless(node, mean):
             told = f"{kind} {scored[0]:.4g} together, {scored[1]:.4g} alone"
-            return alone._replace(why=f"what is learned together is useless on its {k} rows: {told}")
+            return alone._replace(why=f"the model learned together is useless on its {k} rows: {told}")
         return Served("together", few, mean, covariance, noise, trust)
     errors = [soft_errors(node, theta) for theta in (mean, work.local)]
-    if node.charter.labels is not None:  # what decides is how sure models are of wrong answers, not how many there are
+    if node.charter.labels is not None:  # the test compares squared errors of votes, not the numbers of wrong answers
         told += "; squared error of votes {:.3g} and {:.3g}".format(*(found.mean() for found in errors))
     if worse(*errors):
         return alone._replace(why=f"clearly better {told}")
@@ -195,7 +196,7 @@ def served_by(node: Node, final: np.ndarray | None = None) -> Served:
 
 
 def posterior_of(node: Node) -> tuple[np.ndarray, np.ndarray, float, float] | None:
-    """What the method says that the peer knows of its own model; None if it says nothing, or nothing finite yet."""
+    """Return the method's posterior of the peer's own model, or None if there is none or it is not finite yet."""
     find = node.method.inspection.posterior
     if find is None:
         return None
@@ -209,7 +210,7 @@ def posterior_of(node: Node) -> tuple[np.ndarray, np.ndarray, float, float] | No
 
 
 def model_of(node: Node, final: np.ndarray | None) -> dict[str, Any]:
-    """The file ``model.json``: the model for the peer's own use; ``final`` is what a private peer has worked out."""
+    """Return the content of ``model.json``: the model for the peer's own use. ``final`` is that of a private peer."""
     served = served_by(node, final)
     return {
         "format": 2,

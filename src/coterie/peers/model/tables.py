@@ -1,7 +1,7 @@
-"""From a charter and a table of rows to a problem, a method, and the work of a peer.
+"""Turning a charter and a table of rows into a problem, a method, and the work of a peer.
 
-The one place where a charter becomes the objects of the library; a peer and the exact optimum that it is compared with
-are made by the same functions. What pooling needs of it loads neither pandas nor SciPy: commands and peers start fast.
+Only this module turns charters into objects of the library, so a peer and the exact optimum to which it is compared
+agree. Pooling needs neither pandas nor SciPy here, so commands and peers start fast.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from ...core.wrap.learned import Learned
 from ...errors import CoterieError, DataError, ParameterError
 from ..group.charter import Charter, read_charter
 from ..group.networks import model_of
-from ..wire.packet import OVERHEAD
-from .alone import alone as alone_model
+from ..wire.packet import OVERHEAD_BYTES
 from .cells import read_cells, spelt
-from .encoding import Rows, rows_of_cells
-from .work import BOOSTING, NOTHING, Work, arrays_of_one, longest_message, loss_of, make_part, method_of, write_work
+from .encoding import EncodedRows, rows_of_cells
+from .own_model import fit_own_rows
+from .work import BOOSTING, EMPTY, Work, arrays_of_one, longest_message, loss_of, make_part, method_of, write_work
 
 if TYPE_CHECKING:
     from ...data import AgentData
@@ -37,33 +37,33 @@ if TYPE_CHECKING:
     from ...graphs import Graph
     from ...problem import Problem
 
-#: Objectives in which an agent's loss is weighed by how many rows it has.
+#: Objectives in which an agent's loss is weighted by its number of rows.
 CONFIDENT = ("personalized", "propagation", "boosting")
-#: Rows that are kept aside where nobody says how many: this share, from so many rows on, and at most so many.
-AUTO, AUTO_FROM, AUTO_MOST = 0.2, 30, 200
-#: With more numbers in a model, the covariance of the one trained alone is not kept.
-WIDE = 1000
-#: A model that is not linear is trained alone with the steps of so many wakes.
+#: Default of the rows kept aside: their share, the minimal number of rows, and the maximal number kept aside.
+DEFAULT_HOLDOUT, MIN_HOLDOUT_ROWS, MAX_HOLDOUT_ROWS = 0.2, 30, 200
+#: Number of parameters above which the covariance of the model trained alone is not kept.
+MAX_COVARIANCE_PARAMETERS = 1000
+#: Number of wakes for which a nonlinear model is trained alone.
 TRAINED_WAKES = 200
 
 
 def check_charter(charter: Charter) -> None:
-    """Refuse a charter whose parts do not go together, before anybody has agreed to it."""
+    """Refuse a charter whose parts do not go together, before anybody has accepted it."""
     method = method_of(charter)
     if charter.network:
         if longest_message(charter) > charter.message_bytes:
             raise ParameterError(
-                f"message_bytes={charter.message_bytes}: a message of this network takes up to {longest_message(charter)} "
-                "bytes"
+                f"message_bytes={charter.message_bytes}: a message of this network takes up to "
+                f"{longest_message(charter)} bytes"
             )
         return
     problem = _pair(charter) if charter.objective == "boosting" else _sketch(charter)
     try:
         check_fit(_within(method), problem)
-    except AttributeError:  # a method that looks at more than a sketch shows
+    except AttributeError:  # a method that needs more of a problem than the sketch has
         problem = _pair(charter)
         check_fit(_within(method), problem)
-    needed = 8 * longest(lengths_of(method.messages, problem.p)) + OVERHEAD
+    needed = 8 * longest(lengths_of(method.messages, problem.p)) + OVERHEAD_BYTES
     if needed > charter.message_bytes:
         raise ParameterError(
             f"message_bytes={charter.message_bytes}: a message of {method!r} takes up to {needed} bytes"
@@ -71,7 +71,7 @@ def check_charter(charter: Charter) -> None:
 
 
 def _pair(charter: Charter) -> Problem:
-    """The problem of two agents."""
+    """Return a problem of two agents."""
     from ...data import AgentData
     from ...graphs import complete
 
@@ -80,7 +80,7 @@ def _pair(charter: Charter) -> Problem:
 
 
 def _sketch(charter: Charter) -> Any:
-    """What most methods look at in the problem of two agents: a problem itself takes a second to import."""
+    """Return a stand-in for the problem of two agents with the fields that most methods check, for a fast start."""
     return SimpleNamespace(
         name=charter.objective,
         loss=Location(Squared()) if charter.objective == "propagation" else loss_of(charter),
@@ -98,14 +98,14 @@ def _sketch(charter: Charter) -> Any:
 
 
 def _within(method: Any) -> Any:
-    """The method without the learning of edges, which asks for more members than there may be yet."""
+    """Return the method without the learning of edges, which needs more members than there may be yet."""
     return method.method if isinstance(method, Learned) else method
 
 
 def problem_of(charter: Charter, data: AgentData, graph: Graph, confident: bool = True, model: Any = None) -> Problem:
-    """The problem that a charter states for some members; `confident`: losses are weighed as the charter says.
+    """Return the charter's problem for some members. With `confident`, losses are weighted by confidence.
 
-    `model` is the group's, where members bring it.
+    `model` is the group's, if members bring it.
     """
     from ...graphs import empty
     from ...problem import Problem
@@ -116,7 +116,7 @@ def problem_of(charter: Charter, data: AgentData, graph: Graph, confident: bool 
     if confident and charter.confidence != "none":
         largest = charter.max_rows if charter.confidence == "public" else int(data.sizes.max(initial=1))
         c = confidences(data.sizes, largest)
-    if charter.objective == "pooling":  # it minimises none of these: this one has its rows and its loss
+    if charter.objective == "pooling":  # pooling minimises none of these problems, but needs rows and loss
         return Problem.separate(data, graph, loss_of(charter), charter.ridge)
     if charter.network:
         network = charter.network
@@ -149,7 +149,7 @@ def problem_of(charter: Charter, data: AgentData, graph: Graph, confident: bool 
 
 
 def dictionary_of(charter: Charter) -> Stumps:
-    """The base predictors of boosting, which are public: decision stumps over a public range."""
+    """Return the public base predictors of boosting: decision stumps over a public range."""
     from ...data.dictionaries import Stumps
 
     given = BOOSTING | charter.settings
@@ -157,33 +157,35 @@ def dictionary_of(charter: Charter) -> Stumps:
     return made
 
 
-def read_rows(charter: Charter, table: Where | Any) -> Rows:
-    """Rows of a file or of a frame of pandas, as the charter says."""
+def read_rows(charter: Charter, table: Where | Any) -> EncodedRows:
+    """Read the rows of a file or a pandas frame as the charter says."""
     where = "the table" if hasattr(table, "columns") else str(table)
     return rows_of_cells(charter, read_cells(table), where)
 
 
 def rows_of(charter: Charter, table: Where | Any) -> tuple[np.ndarray, np.ndarray]:
-    """Features and labels of a table, as the charter says."""
+    """Return features and labels of a table as the charter says."""
     rows = read_rows(charter, table)
     return rows.X, rows.y
 
 
-def no_rows(charter: Charter) -> Rows:
-    """Of a peer that has none: it is served by the population."""
+def no_rows(charter: Charter) -> EncodedRows:
+    """Return the rows of a peer without rows, which the population's model serves."""
     fill = [np.nan] * len(charter.features) if charter.columns is None else charter.columns.fills
     if charter.columns is None and charter.center is not None:
         fill = list(charter.center)
-    return Rows(np.empty((0, charter.width)), np.empty(0), np.array(fill, float), [])
+    return EncodedRows(np.empty((0, charter.width)), np.empty(0), np.array(fill, float), [])
 
 
 def kept_aside(X: np.ndarray, y: np.ndarray, holdout: float | None) -> np.ndarray:
-    """Which rows are kept aside to measure models with: that share of them, or by default as many as can be spared.
+    """Return which rows are kept aside for scoring: a share `holdout`, or by default as many as can be spared.
 
-    A row's own content decides, so that rows that come later change little about it.
+    A hash of each row decides, so that later rows change the choice little.
     """
     m = len(X)
-    share = (min(AUTO, AUTO_MOST / m) if m >= AUTO_FROM else 0.0) if holdout is None else holdout
+    share = (
+        (min(DEFAULT_HOLDOUT, MAX_HOLDOUT_ROWS / m) if m >= MIN_HOLDOUT_ROWS else 0.0) if holdout is None else holdout
+    )
     rows = np.column_stack([X, y]) + 0.0  # -0.0 is 0.0
     digest = [hashlib.blake2b(row.tobytes(), digest_size=8).digest() for row in np.ascontiguousarray(rows)]
     aside = np.zeros(m, bool)
@@ -192,9 +194,9 @@ def kept_aside(X: np.ndarray, y: np.ndarray, holdout: float | None) -> np.ndarra
 
 
 def work_of(charter: Charter, X: np.ndarray, y: np.ndarray, holdout: float | None = 0.0, model: Any = None) -> Work:
-    """What a peer with these rows works on; a share `holdout` of them is kept aside, None for as many as can be.
+    """Return the work of a peer with these rows. A share `holdout` is kept aside; None: the default number.
 
-    `model` is the group's, where members bring it.
+    `model` is the group's, if members bring it.
     """
     aside = kept_aside(X, y, holdout)
     seen = aside if aside.any() else ~aside
@@ -212,10 +214,12 @@ def _floats(values: Any) -> np.ndarray:
 
 
 def _pooling_work(charter: Charter, X: np.ndarray, y: np.ndarray, seen: np.ndarray) -> Work:
-    """Rows and a loss: pooling asks for no more, and the model trained alone is one in the peer's own units."""
+    """Return the work for pooling, with rows and a loss; the model trained alone is in the peer's own units."""
     check_fit(method_of(charter), _sketch(charter))
     loss, (m, p) = loss_of(charter), X.shape
-    found = alone_model(loss, X, y, charter.intercept, standard=charter.design is not None or charter.scale is not None)
+    found = fit_own_rows(
+        loss, X, y, charter.intercept, standard=charter.design is not None or charter.scale is not None
+    )
     local = np.zeros(p) if found is None else found.theta
     if not np.isfinite(local).all():
         raise DataError("the rows hold numbers of such a size that no model of them is finite: scale them")
@@ -229,13 +233,13 @@ def _pooling_work(charter: Charter, X: np.ndarray, y: np.ndarray, seen: np.ndarr
         theta=np.zeros(p) if charter.privacy is not None else local.copy(),
         local=local,
         seen=_floats(seen),
-        spread=NOTHING if found is None or p > WIDE else found.covariance,
+        spread=EMPTY if found is None or p > MAX_COVARIANCE_PARAMETERS else found.covariance,
         noise=1.0 if found is None else found.noise,
     )
 
 
 def _part_of(problem: Problem, size: int, features: np.ndarray, theta: np.ndarray, seen: np.ndarray) -> Work:
-    """What a peer needs of the problem of one agent, beside what is weighed by confidence."""
+    """Return the work for the problem of one agent, without confidence."""
     return Work(
         loss=problem.loss,
         features=_floats(features),
@@ -265,15 +269,15 @@ def _problem_of_one(charter: Charter, X: np.ndarray, y: np.ndarray, model: Any =
 
 
 def _graph_work(charter: Charter, X: np.ndarray, y: np.ndarray, seen: np.ndarray) -> Work:
-    """The part of one agent in a problem with a graph."""
+    """Return the work for an objective with a graph."""
     from scipy import sparse
 
     problem = _problem_of_one(charter, X, y)
     rows, local = problem.rows, problem.local()[0]
     if not np.linalg.norm(local) <= charter.radius:
         raise DataError(
-            f"the model of these rows alone has the norm {np.linalg.norm(local):.4g}, and in this run none may be "
-            f"longer than {charter.radius:g}: scale features or target, or agree on a larger --radius"
+            f"the model of these rows alone has the norm {np.linalg.norm(local):.4g}, and in this run it may be "
+            f"at most {charter.radius:g}: scale features or target, or agree on a larger --radius"
         )
     features = rows.values
     if not isinstance(rows, DenseRows):
@@ -288,7 +292,7 @@ def _graph_work(charter: Charter, X: np.ndarray, y: np.ndarray, seen: np.ndarray
 
 
 def _network_work(charter: Charter, X: np.ndarray, y: np.ndarray, seen: np.ndarray, model: Any) -> Work:
-    """The part of one agent in a problem whose model is not linear: it begins where everybody does."""
+    """Return the work for a nonlinear model. All agents begin from the same initial parameters."""
     labels = y if charter.labels is None else (y > 0.0).astype(float)  # models number their classes from 0
     problem = _problem_of_one(charter, X, labels, model)
     theta = np.array(model.initial(charter.network.seed if charter.network else 0), float)
@@ -309,7 +313,7 @@ def _network_work(charter: Charter, X: np.ndarray, y: np.ndarray, seen: np.ndarr
 
 
 def trained_alone(work: Work, local: Any) -> np.ndarray:
-    """A model of its own rows alone: after the steps of :data:`TRAINED_WAKES` wakes, from where all begin."""
+    """Train a model on the agent's own rows for :data:`TRAINED_WAKES` wakes, from the common initial parameters."""
     arrays = arrays_of_one(work, 0, {}, 1, max(work.size, 1), batch=local.batch)
     job, rng, scratch = new_job(local, work.theta[None, :]), np.random.default_rng(0), np.zeros(work.p)
     for _ in range(TRAINED_WAKES):
@@ -319,11 +323,11 @@ def trained_alone(work: Work, local: Any) -> np.ndarray:
 
 
 def work_of_table(charter: Charter, table: Where | None, holdout: float | None = None, model: Any = None) -> Work:
-    """What a peer works on with the rows of a file; without one, it has none."""
+    """Return the work for the rows of a file; without a file, the peer has no rows."""
     rows = no_rows(charter) if table is None else read_rows(charter, table)
     if not len(rows.X) and charter.objective != "pooling":
         raise DataError(
-            f"{table or 'there'}: no rows; with objective={charter.objective!r} a peer needs some of its own"
+            f"{table or 'no table'}: no rows; with objective={charter.objective!r} a peer needs some of its own"
         )
     return work_of(charter, rows.X, rows.y, holdout, model)._replace(fill=rows.fill, notes=rows.notes)
 

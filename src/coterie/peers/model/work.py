@@ -1,8 +1,8 @@
-"""What a peer works on: its own rows, and its part of the objective that the charter states.
+"""The work of a peer: its own rows, and its part of the charter's objective.
 
-:func:`coterie.peers.model.tables.work_of` makes it from a table with the same :class:`~coterie.Problem` that the
-laboratory uses; it needs pandas and the rest of the library for that. The peer itself needs only the numbers, which
-travel from one process to the other as bytes (:func:`write_work`): so a peer stays small.
+:func:`coterie.peers.model.tables.work_of` makes the work from a table, with the :class:`~coterie.Problem` that
+simulations use, which needs pandas and the rest of the library. The peer's process needs only the numbers, which it
+gets as bytes from another process (:func:`write_work`), so its memory stays small.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from ...core.wrap.robust import Trimmed
 from ...errors import MismatchError, ParameterError
 from ...problem.confidence import confidences
 from ...problem.modelled import FEW
-from ..group.charter import MAX_MESSAGE, MAX_PARAMETERS, TRAINING
+from ..group.charter import MAX_MESSAGE_BYTES, MAX_PARAMETERS, TRAINING
 from ..group.networks import margins, roles, shape_of
-from ..wire.packet import OVERHEAD
+from ..wire.packet import OVERHEAD_BYTES
 
 if TYPE_CHECKING:
     from ..group.charter import Charter
 
-#: Settings of boosting that are the problem's, not the method's.
+#: Default settings of boosting that belong to the problem, not to the method.
 BOOSTING: dict[str, Any] = {"stumps": 200, "beta": 10.0, "low": -3.0, "high": 3.0}
-#: How peers learn their edges, where the charter says no more than that.
+#: Default arguments for learning edges.
 LEARNED: dict[str, Any] = {"kappa": 3, "every": 10.0, "sampling": "shuffle"}
-#: Optimisers of methods that train, by name.
+#: Optimisers of training methods, by name.
 OPTIMISERS: dict[Any, Any] = {"sgd": SGD, "adam": Adam}
-#: An array of nothing.
-NOTHING = frozen(np.empty((0, 0)))
+#: An empty array.
+EMPTY = frozen(np.empty((0, 0)))
 
 
 class Work(NamedTuple):
@@ -52,44 +52,44 @@ class Work(NamedTuple):
     loss: Any
     features: np.ndarray  # (rows, p)
     labels: np.ndarray  # (rows,)
-    size: int  # examples
+    size: int  # number of examples
     row_weight: float
-    theta: np.ndarray  # (p,) the model to start from
-    local: np.ndarray  # (p,) the model trained alone
-    seen: np.ndarray  # (k, p) features of the rows that models are measured with
+    theta: np.ndarray  # (p,) initial model
+    local: np.ndarray  # (p,) model trained alone
+    seen: np.ndarray  # (k, p) features of the rows on which models are scored
     seen_labels: np.ndarray = np.empty(0)  # (k,)
-    aside: bool = False  # whether these were kept aside, and are not among the rows to learn from
+    aside: bool = False  # whether the scored rows were kept aside, and are not among the rows to learn from
     ridge: float = 0.0
-    weight: float = 1.0  # a_i / (c_i D_ii) where a_i grows with the degree, a_i / c_i where it does not
-    confident: bool = False  # whether a_i has a confidence c_i in it
+    weight: float = 1.0  # a_i / (c_i D_ii) if a_i grows with the degree, otherwise a_i / c_i
+    confident: bool = False  # whether a_i includes the confidence c_i
     curvature: float = 0.0
     smooth: float = 0.5
     scaled: bool = False
     radius: float = math.inf
     outputs: int = 1
-    spread: np.ndarray = NOTHING  # (p, p) covariance of the model trained alone; nothing where it is not known
+    spread: np.ndarray = EMPTY  # (p, p) covariance of the model trained alone; empty if unknown
     noise: float = 1.0  # variance of a label around its prediction by that model
-    fill: np.ndarray = NOTHING  # (features,) what a gap among numbers counts as; NaN where nothing is known
-    notes: list[str] = []  # noqa: RUF012 - what was done to the rows, in plain words
-    roles: np.ndarray = NOTHING  # (p,) what becomes of each parameter; nothing where all are tied
-    model: Any = Linear()  # what turns rows and parameters into losses; made on both sides, never written
+    fill: np.ndarray = EMPTY  # (features,) value of a gap in each numeric feature; NaN if unknown
+    notes: list[str] = []  # noqa: RUF012 - notes on how the rows were read
+    roles: np.ndarray = EMPTY  # (p,) role of each parameter; empty if all are tied
+    model: Any = Linear()  # maps rows and parameters to losses; made on both sides, never written
 
     @property
     def p(self) -> int:
-        """Numbers in a model."""
+        """Number of parameters of a model."""
         return self.theta.shape[0]
 
     def margins(self, theta: np.ndarray) -> np.ndarray:
-        """What a model says to the rows that models are measured with."""
+        """Return the margins of a model on the rows on which models are scored."""
         return margins(self.model, theta, self.seen)
 
 
 def arrays_of_one(
     work: Work, address: int, edges: Mapping[int, float], n_agents: int, largest: int, spare: int = 0, batch: int = 0
 ) -> AgentArrays:
-    """The agents' arrays of one agent, tied as given; `largest` is M of the confidences.
+    """Return the agents' arrays for one agent with these edges. `largest` is M in the confidences m/M.
 
-    There are `spare` slots for further edges, and room for minibatches of `batch` rows.
+    There are `spare` slots for further edges, and scratch space for minibatches of `batch` rows.
     """
     m = work.features.shape[0]
     roles = work.roles if work.roles.size else np.full(work.p, TIED, np.int8)
@@ -134,37 +134,37 @@ def check_parts(charter: Charter) -> None:
         if size > MAX_PARAMETERS:
             raise ParameterError(f"network: a model of {size} parameters; there may be {MAX_PARAMETERS} at most")
         needed = longest_message(charter)
-        if needed > MAX_MESSAGE:
+        if needed > MAX_MESSAGE_BYTES:
             raise ParameterError(
-                f"network: a message takes up to {needed} bytes, and there may be {MAX_MESSAGE} at most: make the model "
-                "smaller, or more of it personal"
+                f"network: a message takes up to {needed} bytes, and there may be {MAX_MESSAGE_BYTES} at most: make "
+                "the model smaller, or more of it personal"
             )
     method_of(charter)
 
 
 def loss_of(charter: Charter) -> Any:
-    """The loss that a charter names."""
+    """Return the loss of a charter."""
     if charter.loss not in losses.LOSSES:
         raise ParameterError(f"loss={charter.loss!r} is not known: choose one of {', '.join(losses.LOSSES)}")
     return losses.LOSSES[charter.loss]
 
 
 def trimmable(charter: Charter) -> bool:
-    """Whether neighbours' values can be trimmed: the method keeps copies of their models."""
+    """Whether neighbours' values can be trimmed, which needs a method that keeps copies of their models."""
     method = _bare_method(charter)
     return bool(method.promises.minimises and method.edges.copies)
 
 
 def _bare_method(charter: Charter) -> Any:
-    """The method that a charter names, private if it says so."""
+    """Return the method of a charter, private if the charter says so, without trimming and learning of edges."""
     if charter.method not in METHODS:
         raise ParameterError(f"method={charter.method!r} is not known: choose one of {', '.join(METHODS)}")
     if charter.method in TRAINING:
         return _training_method(charter)
     if METHODS[charter.method].training.jobs:
         raise ParameterError(
-            f"method={charter.method!r} does not bear lost messages, and so runs in ct.simulate alone: of those that "
-            f"train, peers run {', '.join(TRAINING)}"
+            f"method={charter.method!r} cannot run if messages are lost, and so runs only in ct.simulate: of "
+            f"the methods that train, peers run {', '.join(TRAINING)}"
         )
     apart = BOOSTING if charter.method == "boosting" else ()
     settings = {name: value for name, value in charter.settings.items() if name not in apart}
@@ -173,7 +173,7 @@ def _bare_method(charter: Charter) -> Any:
         settings.setdefault("intercept", charter.intercept)
     method = make_part("settings", kind, settings)
     if charter.privacy is not None:
-        from ...privacy import Private  # with SciPy, which others do not need
+        from ...privacy import Private  # needs SciPy, which other charters do not
 
         terms = dict(charter.privacy)
         if charter.method == "propagation":
@@ -183,7 +183,7 @@ def _bare_method(charter: Charter) -> Any:
 
 
 def _training_method(charter: Charter) -> Any:
-    """A method that trains, with its optimiser: both have their arguments in the settings."""
+    """Return a training method with its optimiser. The settings hold the arguments of both."""
     settings = dict(charter.settings)
     word = settings.pop("optimiser", "sgd")
     if word not in OPTIMISERS:
@@ -200,21 +200,23 @@ def _training_method(charter: Charter) -> Any:
 
 
 def wire_of(charter: Charter, method: Any, bounds: Bounds) -> Contents:
-    """How messages are written and checked: models of networks in single precision, all else as doubles."""
+    """Return how messages are written and checked: models of networks in single precision, everything else as
+    doubles.
+    """
     return Contents(in_single(method.messages) if charter.network else method.messages, bounds)
 
 
 def longest_message(charter: Charter) -> int:
-    """Bytes of the longest packet of a network's messages, at most."""
+    """Return the maximal bytes of a packet of a network's messages."""
     q = int(np.count_nonzero(roles(charter) != PERSONAL))
     method = method_of(charter)
     contents = wire_of(charter, method, Bounds(q))
     sizes = [len(contents.write(kind, np.zeros(longest([length])))) for kind, length in enumerate(contents.lengths)]
-    return max(sizes) + OVERHEAD
+    return max(sizes) + OVERHEAD_BYTES
 
 
 def method_of(charter: Charter) -> Any:
-    """The method that a charter states, composed as in the laboratory."""
+    """Return the method of a charter, composed as in simulations."""
     method = _bare_method(charter)
     if charter.trim > 0.0:
         method = make_part("trim", Trimmed, {}, method, charter.trim)
@@ -223,14 +225,15 @@ def method_of(charter: Charter) -> Any:
         how = {name: given.pop(name) for name in ("every", "sampling")}
         rule = make_part("learned", GraphRule, given)
         if "max_weight" not in given:
-            # An edge of an honest agent weighs about 1 / sqrt(lam); one that a hostile one makes, no more than this.
+            # An edge between honest agents weighs about 1 / sqrt(lam). This bounds the weight that a hostile member can
+            # cause.
             rule = make_part("learned", GraphRule, given | {"max_weight": 10.0 / math.sqrt(rule.lam)})
         method = make_part("learned", Learned, how, method, rule)
     return method
 
 
 def make_part(field: str, kind: Any, named: Mapping[str, Any], *first: Any) -> Any:
-    """A part of the library with the arguments that a field of the charter holds; an error names the field."""
+    """Make an object of the library with the arguments in a field of the charter. An error names the field."""
     known = list(inspect.signature(kind).parameters)[len(first) :]
     for name in named:
         if name not in known:
@@ -245,19 +248,21 @@ def make_part(field: str, kind: Any, named: Mapping[str, Any], *first: Any) -> A
 
 
 def write_work(work: Work) -> bytes:
-    """A work as bytes."""
+    """Return a work as bytes."""
     arrays: dict[str, Any] = {name: value for name, value in work._asdict().items() if isinstance(value, np.ndarray)}
     numbers = {name: value for name, value in work._asdict().items() if name not in (*arrays, "loss", "model")}
     return packed(arrays, {"loss": losses.loss_to_json(work.loss), "numbers": numbers}, "head")
 
 
 def read_work(content: bytes, model: Any = None) -> Work:
-    """The other way round, with the `model` of the group, if that is not linear; a DataError for anything else."""
+    """Read a work: the inverse of :func:`write_work`. `model` is the group's, if not linear. Raise a DataError for bad
+    bytes.
+    """
     with reading("not the work of a peer"):
         arrays, head = unpacked(content, "head")
         work = Work(loss=losses.loss_from_json(head["loss"]), **head["numbers"], **arrays)
     if model is None:
         return work
-    if hasattr(model, "check"):  # a model in Python may have to see rows before it can work on them
+    if hasattr(model, "check"):  # a model in Python may have to see rows before it can be used
         model.check(work.features[:FEW], work.labels[:FEW])
     return work._replace(model=model)

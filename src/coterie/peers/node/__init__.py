@@ -1,1 +1,1 @@
-"""One agent as a program: its messages, its state on disk, its health, and how it starts and ends."""
+"""One agent as a program: its messages, its state on disk, its health, and its start and end."""

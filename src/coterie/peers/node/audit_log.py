@@ -1,7 +1,7 @@
-"""What has happened to a peer, for good: one json object a line, each with the hash of the line before.
+"""The audit log of a peer: one JSON object per line, each with the hash of the line before.
 
-So a line that was changed, taken out or put in is noticed; lines taken off the end are not, unless their number was
-noted elsewhere. A line that a crash has torn stays where it is, and the next one says so.
+So changed, deleted and inserted lines are detected. Lines deleted at the end are not, unless their number was noted
+elsewhere. A line that was torn by a crash stays, and the next line marks it.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from .program import Program
 
 FILE = "audit.log"
-#: No line is longer, in bytes.
-LONGEST = 16_384
-#: What is "before" the first line.
-NOTHING = ""
-LINK = Link("before", NOTHING, lambda line, _: hash_of(line))
+#: Maximal bytes of a line.
+MAX_LINE_BYTES = 16_384
+#: Value of "before" in the first line.
+NO_HASH = ""
+LINK = Link("before", NO_HASH, lambda line, _: hash_of(line))
 
 
 class Entry(NamedTuple):
-    """A line: its number, when it was written, what happened, and what belongs to it."""
+    """A line: its number, its time, the event, and further fields."""
 
     number: int
     at: float
@@ -40,23 +40,23 @@ class Entry(NamedTuple):
 
 
 class Audit(NamedTuple):
-    """What a log says, and whether it can be believed: ``broken`` names the first line that does not fit."""
+    """Content of a log. ``broken`` names the first line that does not follow the one before."""
 
     entries: list[Entry]
-    torn: int  # lines that a crash has cut off
+    torn: int  # number of lines that a crash has torn
     broken: str | None
-    head: str  # hash of the last line: who notes it elsewhere can tell later whether lines are missing
+    head: str  # hash of the last line, which can be noted elsewhere to detect deleted lines later
 
 
 class AuditLog:
-    """Appends events to a file, durably; from any number of processes. It never raises because of the disk."""
+    """Appends events to a file, durably, from any number of processes. An error of the disk is logged, not raised."""
 
     def __init__(self, path: Where):
         self.path = Path(path)
-        self.failed = 0  # events that could not be written
+        self.failed = 0  # number of events that could not be written
 
     def __call__(self, event: str, **fields: Any) -> bool:
-        """Append an event; whether it is on the disk."""
+        """Append an event, and return whether it is on disk."""
         try:
             with LogFile(self.path) as log:
                 log.lock(wait=True)
@@ -69,10 +69,10 @@ class AuditLog:
         return True
 
     def _tail(self, log: LogFile) -> tuple[int, str]:
-        """The number of the last line, and its hash; mends an end that a crash has torn."""
+        """Return the number and the hash of the last line. A line that a crash has torn is marked first."""
         if not log.size:
-            return 0, NOTHING
-        start = max(0, log.size - 2 * LONGEST)
+            return 0, NO_HASH
+        start = max(0, log.size - 2 * MAX_LINE_BYTES)
         log.file.seek(start)
         tail = log.file.read(log.size - start) or b""
         torn = not tail.endswith(b"\n")
@@ -80,7 +80,7 @@ class AuditLog:
         entry = _entry(parsed(last))
         if torn:
             log.append(b"\n")
-        if entry is not None:  # all of it was there, but perhaps the end of the line
+        if entry is not None:  # complete, except perhaps for the end of the line
             return entry.number, hash_of(last)
         known = next((found for line in reversed(lines) if (found := _entry(parsed(line))) is not None), None)
         number = 1 if known is None else known.number + 1
@@ -90,16 +90,16 @@ class AuditLog:
 
 
 def _line(number: int, event: str, fields: dict[str, Any], before: str) -> bytes:
-    """A line of the log, with its end."""
+    """Return a line of the log, with its newline."""
     head = {"number": number, "at": round(time.time(), 3), "event": event}
     line = json.dumps(head | fields | {"before": before}, default=str).encode()
-    if len(line) >= LONGEST:
+    if len(line) >= MAX_LINE_BYTES:
         line = json.dumps(head | {"left_out": "too long", "before": before}).encode()
     return line + b"\n"
 
 
 def _entry(record: Record | None) -> Entry | None:
-    """An event; None if the line is none."""
+    """Return the event in a line, or None."""
     try:
         found = dict(record or {})
         number, at, event, _ = (found.pop(name) for name in ("number", "at", "event", "before"))
@@ -109,14 +109,14 @@ def _entry(record: Record | None) -> Entry | None:
 
 
 def read_audit(path: Where) -> Audit:
-    """Read a log, and look whether every line fits the one before."""
+    """Read a log, and check that every line follows the one before."""
     try:
         content = Path(path).read_bytes()
     except FileNotFoundError:
         raise DataError(f"there is no {path}: nothing has happened to this peer yet, or the log was lost") from None
-    *lines, last = content.split(b"\n")  # nothing is last, if the log ends as it should
+    *lines, last = content.split(b"\n")  # `last` is empty if the log ends with a newline
     entries: list[Entry] = []
-    torn, broken, head, number = 0, None, NOTHING, 0
+    torn, broken, head, number = 0, None, NO_HASH, 0
     for k, (record, follows, head) in enumerate(LINK.follow(lines), 1):  # noqa: B007 - the last one is the head
         entry = _entry(record)
         if entry is None:
@@ -125,7 +125,7 @@ def read_audit(path: Where) -> Audit:
                 broken = broken or f"line {k} is not an event"
             else:
                 torn += 1
-            # What the torn line said of the one before is lost with it; the next line has its hash.
+            # The next line has the hash of the torn line, which is checked above.
         else:
             if not follows:
                 broken = broken or f"line {k} does not follow line {k - 1}"
@@ -134,7 +134,7 @@ def read_audit(path: Where) -> Audit:
             number = entry.number
             entries.append(entry)
     if last:
-        torn += 1  # of a crash; the next event will mend it
+        torn += 1  # from a crash; the next event will mark it
     return Audit(entries, torn, broken, head)
 
 
@@ -142,9 +142,9 @@ def read_audit(path: Where) -> Audit:
 
 
 class Chronicle:
-    """Writes down what changes in a running peer: members, releases, mutes, the certificate, and which model is used.
+    """Logs changes of a running peer: members, releases, mutes, the certificate, and the model in use.
 
-    It is noticed by comparing what is so now with what was so before.
+    Changes are detected by comparing the present with the last look.
     """
 
     def __init__(self, program: Program, audit: AuditLog):
@@ -164,7 +164,7 @@ class Chronicle:
         }
 
     def start(self) -> None:
-        """The peer begins."""
+        """Log the start of the peer."""
         node, self._known = self._program.node, self._now()
         told = {name: self._known[name] for name in ("roster", "releases", "certificate")}
         told |= {"muted": sorted(self._known["muted"]), "members": len(self._known["members"])}
@@ -173,7 +173,7 @@ class Chronicle:
         )
 
     def look(self) -> None:
-        """Write down what has changed since the last look, or the start."""
+        """Log what has changed since the last look, or the start."""
         if not self._known:
             return
         before, self._known = self._known, self._now()
@@ -193,7 +193,7 @@ class Chronicle:
             self._served(before["served"], now["served"])
 
     def _served(self, before: str | None, now: str | None) -> None:
-        """Another model is used: that is for the log, too."""
+        """Log that another model is used, also in the peer's own log."""
         if before is None and now != "alone":
             return
         self.audit("served", model=now, instead_of=before)
@@ -202,7 +202,7 @@ class Chronicle:
         self._program.log("served", model=now, instead_of=before, **advice)
 
     def stop(self, why: str) -> None:
-        """The peer ends, if it has begun."""
+        """Log the end of the peer, if it has started."""
         if not self._known:
             return
         self.look()

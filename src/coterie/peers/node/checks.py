@@ -1,7 +1,7 @@
-"""Whether a peer is well: the same checks for ``coterie peer check``, ``/healthz`` and whoever else asks.
+"""Checks of a peer's health, for ``coterie peer check``, ``/healthz`` and other callers.
 
-A *warning* is something to look at soon, *critical* something that keeps the peer from its work, or soon will; *info*
-is neither. They are made of a status and its age, so they can be made inside the peer and outside.
+A *warning* should be looked at soon. *Critical* means that the peer cannot work, or soon will not be able to. *Info* is
+neither. Checks need only a status and its age, so they can run inside the peer and outside.
 """
 
 from __future__ import annotations
@@ -20,25 +20,27 @@ from ..._files import Where
 from .process import running, stopped
 from .settings import read_settings
 
-#: From the best to the worst, and so the exit code of ``coterie peer check``; info is no reason to worry.
+#: Levels from the best to the worst; the index is the exit code of ``coterie peer check``. Info counts as ok.
 LEVELS = ("ok", "warning", "critical")
-#: A status that is older than so many of its periods is stale.
-STALE_PERIODS, PERIOD = 3.0, 5.0
-#: Days before a certificate expires.
-EXPIRES_SOON, EXPIRES_NOW = 30.0, 7.0
-#: Megabytes, and entries of the file system, that should be left on the disk; with less than the second, it is full.
-LITTLE_SPACE, NO_SPACE = 200.0, 20.0
-LITTLE_ENTRIES, NO_ENTRIES = 1000, 20
-#: Seconds that a errors is news, and that a peer is given to find its neighbours.
-NEWS, GRACE = 900.0, 120.0
-#: Alerts that any one member can raise by what it says: no reason to restart a peer, which is what /healthz is for.
-CLAIMED = ("duplicate",)
-#: A state that is older than so many seconds, and than so many mean pauses between two wakes, is not being learned.
+#: Number of periods after which a status is stale; and the default period in seconds.
+STALE_PERIODS, DEFAULT_PERIOD = 3.0, 5.0
+#: Days before a certificate expires: for a warning, and for a critical finding.
+EXPIRY_WARNING_DAYS, EXPIRY_CRITICAL_DAYS = 30.0, 7.0
+#: Free megabytes, and free entries of the file system: below the first there is a warning, below the second the disk is
+#: full.
+WARNING_FREE_MB, CRITICAL_FREE_MB = 200.0, 20.0
+WARNING_FREE_ENTRIES, CRITICAL_FREE_ENTRIES = 1000, 20
+#: Seconds for which an error is reported, and for which a starting peer may be without neighbours.
+NEWS_SECONDS, GRACE_SECONDS = 900.0, 120.0
+#: Alerts that any one member can cause with false claims. They are warnings, so that ``/healthz`` does not cause
+#: restarts.
+CLAIMED_ALERTS = ("duplicate",)
+#: A saved state is too old after so many seconds and so many mean intervals between two wakes.
 STATE_SECONDS, STATE_WAKES = 600.0, 50.0
 
 
 class ErrorCounts(Counter[str]):
-    """What goes wrong in a running peer, by how often it has; and what somebody has to look at, as long as it lasts."""
+    """Counts of errors in a running peer, by kind; and alerts, which last as long as their cause."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -47,7 +49,7 @@ class ErrorCounts(Counter[str]):
         self.alerts: dict[str, str] = {}
 
     def report(self, what: str, text: str | None = None, alert: bool = False) -> None:
-        """Once more."""
+        """Count an error of a kind."""
         self[what] += 1
         self.at[what] = round(time.time(), 1)
         if text is not None:
@@ -57,7 +59,7 @@ class ErrorCounts(Counter[str]):
 
 
 class Finding(NamedTuple):
-    """What a check has found."""
+    """Result of a check."""
 
     level: str  # info, warning or critical
     check: str
@@ -65,23 +67,23 @@ class Finding(NamedTuple):
 
 
 def worst(found: list[Finding]) -> str:
-    """The level of all together."""
+    """Return the worst level of some findings."""
     return max((one.level for one in found if one.level != "info"), key=LEVELS.index, default="ok")
 
 
 def is_stale(status: Mapping[str, Any], age: float) -> bool:
-    """Whether a status of that age says nothing of now. One from the future does not, either."""
-    return abs(age) > STALE_PERIODS * float(status.get("period") or PERIOD)
+    """Return whether a status of this age is too old, or from the future, to describe the present."""
+    return abs(age) > STALE_PERIODS * float(status.get("period") or DEFAULT_PERIOD)
 
 
 def mover(status: Mapping[str, Any]) -> str | None:
-    """The neighbour that moves the model most; None if nobody does, or the method cannot tell."""
+    """Return the name of the neighbour that moves the model most, or None if none does or the method cannot tell."""
     known = [edge for edge in status.get("edges", ()) if edge.get("influence")]
     return max(known, key=lambda edge: edge["influence"])["name"] if known else None
 
 
 def disk_of(folder: Where) -> dict[str, Any]:
-    """What is left on the disk of a folder."""
+    """Free space on the disk of a folder."""
     try:
         found = os.statvfs(folder)
     except (OSError, AttributeError):
@@ -91,7 +93,7 @@ def disk_of(folder: Where) -> dict[str, Any]:
 
 
 def findings(status: Mapping[str, Any], age: float, now: float | None = None) -> list[Finding]:
-    """What there is to say of a running peer, from a status that was made so many seconds ago."""
+    """Return all findings about a running peer, from a status that was made `age` seconds ago."""
     now = time.time() if now is None else now
     found: list[Finding] = []
     if is_stale(status, age):
@@ -112,15 +114,15 @@ def _disk(disk: Mapping[str, Any]) -> list[Finding]:
     free, entries = disk.get("free_mb"), disk.get("free_entries")
     if disk.get("writable") is False:
         return [Finding("critical", "disk", "the folder cannot be written to")]
-    if (free is not None and free < NO_SPACE) or (entries is not None and entries < NO_ENTRIES):
+    if (free is not None and free < CRITICAL_FREE_MB) or (entries is not None and entries < CRITICAL_FREE_ENTRIES):
         return [Finding("critical", "disk", f"the disk is full: {free:g} MB are left")]
-    if (free is not None and free < LITTLE_SPACE) or (entries is not None and entries < LITTLE_ENTRIES):
+    if (free is not None and free < WARNING_FREE_MB) or (entries is not None and entries < WARNING_FREE_ENTRIES):
         return [Finding("warning", "disk", f"the disk is nearly full: {free:g} MB are left")]
     return []
 
 
 def expires_in(text: str | None, now: float) -> float | None:
-    """Seconds until a certificate expires, of the moment as text."""
+    """Return the seconds until a time in ISO 8601, or None if the text is no time."""
     try:
         moment = datetime.fromisoformat(str(text))
     except ValueError:
@@ -130,22 +132,22 @@ def expires_in(text: str | None, now: float) -> float | None:
 
 def _certificate(expires: str | None, now: float) -> list[Finding]:
     left = expires_in(expires, now)
-    if left is None or left > 86400.0 * EXPIRES_SOON:
+    if left is None or left > 86400.0 * EXPIRY_WARNING_DAYS:
         return []
     days = left / 86400.0
     text = f"its certificate expires in {days:.0f} days" if days > 0 else "its certificate has expired"
-    level = "critical" if days < EXPIRES_NOW else "warning"
+    level = "critical" if days < EXPIRY_CRITICAL_DAYS else "warning"
     return [Finding(level, "certificate", f"{text}: the admin renews it")]
 
 
 def _neighbours(status: Mapping[str, Any]) -> list[Finding]:
     edges, up = status.get("edges", ()), float(status.get("uptime") or 0.0)
     if not edges:
-        return [Finding("warning", "neighbours", "it has no neighbours")] if up > GRACE else []
+        return [Finding("warning", "neighbours", "it has no neighbours")] if up > GRACE_SECONDS else []
     minutes = float(status.get("silent_minutes") or 10.0)
     silent = min(up if edge.get("heard") is None else float(edge["heard"]) for edge in edges)
     if silent > 60.0 * minutes:
-        return [Finding("critical", "neighbours", f"nobody was heard for {silent / 60.0:.0f} minutes")]
+        return [Finding("critical", "neighbours", f"no neighbour was heard for {silent / 60.0:.0f} minutes")]
     return []
 
 
@@ -161,13 +163,15 @@ def _served(status: Mapping[str, Any]) -> list[Finding]:
 
 def _errors(status: Mapping[str, Any], now: float) -> list[Finding]:
     alerts, at = status.get("alerts") or {}, status.get("error_at") or {}
-    found = [Finding("warning" if what in CLAIMED else "critical", what, str(text)) for what, text in alerts.items()]
+    found = [
+        Finding("warning" if what in CLAIMED_ALERTS else "critical", what, str(text)) for what, text in alerts.items()
+    ]
     last = str(status.get("last_error") or "")
     for what, count in (status.get("errors") or {}).items():
         if what in alerts:
             continue
         text = f"{what}, {count} times" + (f": {last}" if last else "")
-        if now - float(at.get(what, now)) < NEWS:
+        if now - float(at.get(what, now)) < NEWS_SECONDS:
             found.append(Finding("warning", what, text))
     return found
 
@@ -175,7 +179,9 @@ def _errors(status: Mapping[str, Any], now: float) -> list[Finding]:
 def _learning(status: Mapping[str, Any]) -> list[Finding]:
     found = []
     if status.get("releases_left") == 0:
-        found.append(Finding("info", "privacy", "its privacy budget is spent: it listens, and has nothing new to say"))
+        found.append(
+            Finding("info", "privacy", "its privacy budget is spent: it still receives messages, but sends nothing new")
+        )
     if status.get("proposal"):
         text = f"the admin proposes another charter: {status['proposal'].get('accept', 'coterie peer accept FOLDER')}"
         found.append(Finding("info", "charter", text))
@@ -189,17 +195,17 @@ def _learning(status: Mapping[str, Any]) -> list[Finding]:
 
 
 class Seen(NamedTuple):
-    """What is seen of a peer from outside: its process, and the newest status there is."""
+    """A peer seen from outside: its process, and its newest status."""
 
     pid: int | None
     status: dict[str, Any] | None
     age: float
     stale: bool
-    why: str  # why it is stale, as far as one can tell
+    why: str  # why it is stale, if known
 
 
 def look(folder: Where) -> Seen:
-    """The status of a peer: from its memory if it answers, from its file if not, and how old it is."""
+    """Return the status of a peer and its age: from the process if it answers, else from its file."""
     from .process import ask
 
     pid = running(folder)
@@ -222,7 +228,7 @@ def look(folder: Where) -> Seen:
 
 
 def checked(folder: Where) -> tuple[list[Finding], Seen]:
-    """All checks of a peer, running or not."""
+    """Run all checks of a peer, which may be running or not."""
     seen, now = look(folder), time.time()
     found: list[Finding] = []
     if seen.pid is None:
@@ -235,7 +241,7 @@ def checked(folder: Where) -> tuple[list[Finding], Seen]:
             expires = read_certificate((Path(folder) / "tls.crt").read_bytes()).not_valid_after_utc
             found += _certificate(expires.isoformat(), now)
     elif seen.status is None:
-        found.append(Finding("critical", "status", "it is running, and has not told how it is yet"))
+        found.append(Finding("critical", "status", "it is running, but has not written a status yet"))
     else:
         status = seen.status | {"disk": disk_of(folder), "state_age": state_age(folder)}
         status.setdefault("silent_minutes", read_settings(folder).silent_minutes)
@@ -246,7 +252,7 @@ def checked(folder: Where) -> tuple[list[Finding], Seen]:
 
 
 def state_age(folder: Where) -> float | None:
-    """Seconds since a peer's state was saved."""
+    """Seconds since a peer's state was saved, or None."""
     try:
         return round(max(0.0, time.time() - (Path(folder) / "state").stat().st_mtime), 1)
     except OSError:

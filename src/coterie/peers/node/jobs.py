@@ -1,12 +1,12 @@
-"""What a peer has done in processes of their own, while messages go on being answered.
+"""Jobs that a peer runs in processes of their own, while it goes on answering messages.
 
-Its rows are read from their table when it begins, and again when the file has changed: a table needs far more memory
-than the peer. A file that is being written is left alone until it has been the same for two looks; one that cannot be
-read is reported, and the rows that there were stay.
+Rows are read when a peer starts, and again when their file has changed, because reading a table needs far more memory
+than the peer. A file is read only when it has not changed between two looks. If it cannot be read, the error is
+reported, and the old rows stay.
 
-The model that a private peer keeps to itself is worked out when all is said: an agent trains once more on its own rows,
-near what it has heard (:mod:`coterie.core.private.final`). That takes seconds of compiled code and minutes of plain
-Python, which a peer is. Nothing of it is ever sent.
+A private peer's final model is for its own use: the agent trains once more on its own rows, near what it has received
+(:mod:`coterie.core.private.final`). That takes seconds of compiled code and minutes of plain Python, which a peer runs.
+Nothing of the final model is ever sent.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from ..model.work import Work, arrays_of_one, method_of, read_work, write_work
 if TYPE_CHECKING:
     from .node import Node
 
-#: Seconds between two looks at the file of the rows; that reading it may take; and that the final model may.
-LOOK_EVERY, LONGEST_READ, LONGEST_FINAL = 2.0, 600.0, 300.0
+#: Seconds between two looks at the file of the rows; maximal seconds for reading it; and for computing the final model.
+LOOK_EVERY, READ_TIMEOUT, FINAL_TIMEOUT = 2.0, 600.0, 300.0
 
 
 def _apart(module: str, *arguments: str, plain: bool, given: bytes = b"", seconds: float) -> tuple[int, bytes, str]:
-    """Run a module of this library elsewhere: its exit code, what it wrote, and what it said."""
+    """Run a module of this library in another process. Return its exit code, its output, and its error output."""
     done = subprocess.run(
         [sys.executable, "-m", f"coterie.peers.{module}", *arguments],
         input=given,
@@ -48,30 +48,32 @@ def _apart(module: str, *arguments: str, plain: bool, given: bytes = b"", second
 
 
 def prepared(folder: Path, data: Path | None, holdout: float | None, model: Path | None = None) -> bytes:
-    """The work of a peer as bytes, from its table; without a table, it has no rows. `model`: the file of its own."""
+    """Read a peer's table, and return its work as bytes; without a table, it has no rows. `model` is the peer's own
+    file.
+    """
     share = "auto" if holdout is None else str(holdout)
     rows, own = ("" if path is None else str(path) for path in (data, model))
     try:
-        code, work, said = _apart("model.tables", str(folder), rows, share, own, plain=True, seconds=LONGEST_READ)
+        code, work, said = _apart("model.tables", str(folder), rows, share, own, plain=True, seconds=READ_TIMEOUT)
     except subprocess.TimeoutExpired:
-        raise DataError(f"{data} was not read after {LONGEST_READ:g} s") from None
+        raise DataError(f"{data} was not read after {READ_TIMEOUT:g} s") from None
     if code:
         raise DataError(said.splitlines()[-1] if code == 3 else f"{data} could not be read: {said[-2000:]}")
     return work
 
 
 class Feed:
-    """Watches the file of a peer's rows. :meth:`look` now and then; it never waits."""
+    """Watches the file of a peer's rows. Call :meth:`look` repeatedly; it never blocks."""
 
     def __init__(self, folder: Path, data: Path, holdout: float | None, model: Path | None = None):
         self.folder, self.data, self.holdout, self.model = folder, data, holdout, model
-        self._taken = self._seen = self._stamp()  # of the file as it was when it was read, and looked at, last
+        self._taken = self._seen = self._stamp()  # stamps of the file when it was last read, and last looked at
         self._reader: threading.Thread | None = None
         self._work: Work | None = None
         self._error: DataError | None = None
 
     def _stamp(self) -> tuple[int, ...] | None:
-        """What changes with the file; None if there is none."""
+        """Return a value that changes with the file, or None if there is no file."""
         try:
             found = self.data.stat()
         except OSError:
@@ -79,7 +81,7 @@ class Feed:
         return found.st_mtime_ns, found.st_size, found.st_ino
 
     def look(self) -> Work | None:
-        """The new work, once, after the file has changed and was read; a DataError says why it could not be."""
+        """Return the new work once after the file has changed. Raise a DataError if it could not be read."""
         if self._reader is not None:
             if self._reader.is_alive():
                 return None
@@ -95,7 +97,7 @@ class Feed:
             self._reader.start()
         gone, self._seen = now is None and self._seen is None and self._taken is not None, now
         if gone:
-            self._taken = None  # said once; and it is read when it is back
+            self._taken = None  # reported once, and read again when the file is back
             raise DataError(f"{self.data} is not there any more")
         return None
 
@@ -110,7 +112,7 @@ class Feed:
 
 
 class Job(msgspec.Struct):
-    """What is needed for it."""
+    """Input of the process that computes the final model."""
 
     charter: bytes
     work: bytes
@@ -119,21 +121,21 @@ class Job(msgspec.Struct):
 
 
 def job_of(node: Node) -> bytes:
-    """What another process needs to know to do it."""
+    """Return a :class:`Job` as bytes."""
     job = Job(charter_json(node.charter), write_work(node.work), node.record(), node.largest)
     return msgspec.msgpack.encode(job)
 
 
 def finished(job: bytes) -> np.ndarray:
-    """The model for the peer's own use. Waits for another process."""
-    code, model, said = _apart("node.jobs", plain=False, given=job, seconds=LONGEST_FINAL)
+    """Compute the final model in another process, and wait for it."""
+    code, model, said = _apart("node.jobs", plain=False, given=job, seconds=FINAL_TIMEOUT)
     if code or not model:
-        raise StateError(f"the final model could not be worked out: {said[-500:]}")
+        raise StateError(f"the final model could not be computed: {said[-500:]}")
     return np.frombuffer(model, "<f8").copy()
 
 
 def main() -> None:
-    """Read a job from standard input, write the model to standard output."""
+    """Read a job from standard input, and write the final model to standard output."""
     from ...engines.peer import Peer
     from ...privacy import Ledger
     from .state import read_record, restored

@@ -1,4 +1,4 @@
-"""Put the parts of a peer together, and run them."""
+"""Put the parts of a peer or a relay together, and run it."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from ..group.networks import model_of
 from ..group.roster import Relay, Roster, read_roster, relation
 from ..model.work import method_of, read_work
 from ..transport import contacts_of
+from .maintenance import RelayMaintenance
 from .node import Node
-from .office import RelayOffice
 from .past import start_from_past
 from .process import Signals, begin_again, only_one
 from .program import Program
 from .settings import Settings
 from .state import FileStore
 
-#: Lists of members that a relay looks at in a second.
-MOST_ROSTERS = 4
+#: Maximal number of rosters that a relay reads per second.
+MAX_ROSTERS_PER_SECOND = 4
 
 
 def launch(
@@ -40,11 +40,11 @@ def launch(
     *,
     settings: Settings | None = None,
     lab: bool = False,
-    model: Path | None = None,  # the file of its model, where members bring it
-    kind: type[Node] = Node,  # a test may run one that means harm
-    **how: Any,  # to run it: as a Program is told
+    model: Path | None = None,  # file of this peer's model, where members bring their own
+    kind: type[Node] = Node,  # a test may run a malicious one
+    **how: Any,  # arguments of Program
 ) -> None:
-    """Run the peer of a folder, with its work as bytes, until a signal stops it."""
+    """Run the peer of a folder until a signal stops it. `work` holds its rows."""
     from ..transport.over_tls import TlsTransport
     from ..wire.limits import raise_descriptors
 
@@ -61,7 +61,7 @@ def launch(
         if method.privacy.plan is not None:
             from ...privacy.ledger import Ledger
 
-            # It was made when the peer joined: one that is missing was lost, and may be spent.
+            # The ledger was made when the peer joined: a missing one was lost, and its budget may be spent.
             ledger = stack.enter_context(Ledger(method.privacy.plan, folder / "ledger", identity=folder / "sign.key"))
         node = kind(
             charter,
@@ -124,19 +124,19 @@ def launch_relay(folder: Path) -> None:
     _tell(relay, roster, read_bounded(folder / "roster"))
     came: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     with only_one(folder), relay:
-        relay.listen(lambda signed: came.put(signed) if came.qsize() < MOST_ROSTERS else None)
+        relay.listen(lambda signed: came.put(signed) if came.qsize() < MAX_ROSTERS_PER_SECOND else None)
         log.take_over()
         log("relaying", name=me.name, endpoint=me.endpoint, run=joined.charter.run, pid=os.getpid())
-        office = RelayOffice(folder, relay, log)
-        while not stop.wait(1.0) and not office.look():
+        maintenance = RelayMaintenance(folder, relay, log)
+        while not stop.wait(1.0) and not maintenance.look():
             try:
-                new = _newest(folder, joined.charter, roster, came, office)
+                new = _newest(folder, joined.charter, roster, came, maintenance)
                 if new is not roster:
                     roster = new
                     _tell(relay, roster, read_bounded(folder / "roster"))
                     log("members", version=roster.version)
                     relay.reload()
-            except (OSError, CoterieError) as error:  # neither a full disk nor a broken file is a reason to stop
+            except (OSError, CoterieError) as error:  # the relay goes on with a full disk or a damaged file
                 log("error", what=str(error))
             if all(other.name != me.name for other in roster.relays):
                 raise RemovedError(f"the admin has removed this relay from the group (version {roster.version})")
@@ -153,14 +153,14 @@ def launch_relay(folder: Path) -> None:
 
 
 def _newest(
-    folder: Path, charter: Charter, roster: Roster, came: queue.SimpleQueue[bytes], office: RelayOffice
+    folder: Path, charter: Charter, roster: Roster, came: queue.SimpleQueue[bytes], maintenance: RelayMaintenance
 ) -> Roster:
-    """The newest list of members of those that are known, in the folder, and that have come."""
+    """Return the newest of the known roster, the one in the folder, and those received; write it to the folder."""
     found = []
     with contextlib.suppress(DataError, FileError):
         found.append(read_bounded(folder / "roster"))
-    for _ in range(min(came.qsize(), MOST_ROSTERS)):
-        found.append(office.take(came.get()))
+    for _ in range(min(came.qsize(), MAX_ROSTERS_PER_SECOND)):
+        found.append(maintenance.take(came.get()))
     for k, signed in enumerate(found):
         with contextlib.suppress(DataError):
             new = read_roster(signed, charter, held=roster)
@@ -174,7 +174,7 @@ def _newest(
 
 
 def _tell(relay: Any, roster: Roster, signed: bytes) -> None:
-    """Let the relay serve the members of a list, and hand it on to them and to non-members."""
+    """Set the roster of a relay: its members are served, and it is sent to them and to non-members."""
     relay.keep_roster(signed)
     relay.admit(contacts_of(roster), roster.revoked)
     relay.publish_roster(signed)

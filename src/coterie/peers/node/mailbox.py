@@ -1,4 +1,4 @@
-"""What comes to a peer and what it sends: a queue of bounded length, and packets, numbered, signed and counted."""
+"""The packets that a peer receives and sends: a bounded queue for received packets; numbering, signing and counting."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from ..wire.gate import Gate
 from ..wire.packet import HELLO, ROSTER, VERSION, WELCOME, Packet, Refused, write_packet
 from .freshness import Freshness
 
-#: What has come and was not looked at yet: more messages, or bytes, are dropped; and more than so many seconds' worth of
-#: one sender's, or lists of members.
-INBOX, INBOX_BYTES, INBOX_SECONDS, INBOX_ROSTERS = 10_000, 1 << 26, 4.0, 8
-#: Whose lists of members are.
+#: Bounds of the queue of received packets: packets, bytes, seconds' worth of one sender's packets, and rosters. What
+#: exceeds a bound is dropped.
+INBOX_PACKETS, INBOX_BYTES, INBOX_SECONDS, INBOX_ROSTERS = 10_000, 1 << 26, 4.0, 8
+#: Owner of rosters, which have no sender.
 NOBODY = -1
 
 
 class Send(NamedTuple):
-    """What to send to whom: a packet; or the list of members, which anybody may bring, as the admin has signed it."""
+    """A packet to send, or a signed roster, which any peer may pass on."""
 
     to: int  # address, or EVERYONE
     data: bytes
@@ -33,34 +33,36 @@ class Send(NamedTuple):
 
 
 class Mailbox:
-    """Lets packets in that are good and of now, and makes those that go out."""
+    """Accepts packets that are valid and from a live session, and makes packets to send."""
 
     def __init__(self, charter: Charter, address: int, sign: Callable[[bytes], bytes], random: Callable[[int], bytes]):
         self._run, self._address, self._sign = bytes.fromhex(charter.run), address, sign
         self.gate = Gate(self._run, address, charter.message_bytes, charter.messages_per_second, charter.max_rows)
         self.fresh = Freshness(self.gate, random)
-        self.sent: Counter[str] = Counter()  # messages, packets, bytes
-        self.received: Counter[str] = Counter()  # messages, notices
-        self.messages_by: Counter[int] = Counter()  # that were taken in, by sender
+        self.sent: Counter[str] = Counter()  # numbers of messages, packets, bytes
+        self.received: Counter[str] = Counter()  # numbers of messages, notices
+        self.messages_by: Counter[int] = Counter()  # numbers of messages taken in, by sender
         self.last_refusal = ""
 
     def take(self, now: float, owner: int, data: bytes) -> Packet:
-        """The packet that came by a key of ``owner``, if it passes the gate and its sender speaks now; or Refused."""
+        """Return the packet that came under a key of ``owner``. Raise Refused if the gate refuses it or its session is
+        unproven.
+        """
         packet = self.gate.check(now, owner, data)
         if self.fresh.is_current(packet):
             self.fresh.heard[owner] = now
-        elif packet.kind not in (HELLO, WELCOME, ROSTER):  # which are good at any time
+        elif packet.kind not in (HELLO, WELCOME, ROSTER):  # these kinds are valid in any session
             self.fresh.ask(now, owner)
             raise Refused("unproven", f"{owner} has not answered with session {packet.session:x} yet")
         return packet
 
     def refuse(self, refusal: Refused, owner: int = NOBODY, what: str = "") -> None:
-        """What does not pass is counted, and that is all."""
+        """Count a refusal."""
         self.gate.count(refusal.reason, owner)
         self.last_refusal = f"{what}{refusal}"
 
     def packet(self, to: int, kind: int, content: bytes, largest: int) -> Send:
-        """Sign, with the next number."""
+        """Number and sign a packet."""
         fresh = self.fresh
         fresh.sequence += 1
         packet = Packet(VERSION, self._run, self._address, to, fresh.session, fresh.sequence, largest, kind, content)
@@ -72,9 +74,9 @@ class Mailbox:
     def addressed(
         self, messages: Iterable[Outgoing], contents: Contents, members: Container[int], edges: Collection[int]
     ) -> Iterator[tuple[list[int], list[int], int, bytes]]:
-        """Messages of the method by what they hold: whom to address, who gets it, its kind and its content.
+        """Group the method's messages by content, and yield for each content: address, receivers, kind and content.
 
-        Those that all neighbours get alike are addressed to everyone, once for all of them.
+        A message that all neighbours get is addressed to EVERYONE, and is written once.
         """
         copies: dict[tuple[int, bytes], list[int]] = {}
         for message in messages:
@@ -86,27 +88,27 @@ class Mailbox:
 
 
 class Inbox:
-    """A queue that no sender can fill for the others: so many of each may wait."""
+    """A queue that one sender cannot fill: the number of waiting packets of each sender is bounded."""
 
     def __init__(self, per_sender: int):
         self._items: list[tuple[int, bytes]] = []
-        self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()  # rung for who waits
+        self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()  # wakes the waiting thread
         self._lock = threading.Lock()
         self._asleep = False
         self._waiting: dict[int, int] = {}
         self._bytes = 0
         self._limit = per_sender
-        self.dropped: Counter[int] = Counter()  # by whose they were: members, and NOBODY
+        self.dropped: Counter[int] = Counter()  # by owner: members, and NOBODY
 
     def __len__(self) -> int:
         return len(self._items)
 
     def put(self, owner: int, data: bytes) -> bool:
-        """Whether there was room."""
+        """Append a packet, and return whether there was room."""
         with self._lock:
             waiting = self._waiting.get(owner, 0)
             limit = INBOX_ROSTERS if owner == NOBODY else self._limit
-            full = len(self._items) >= INBOX or self._bytes + len(data) > INBOX_BYTES
+            full = len(self._items) >= INBOX_PACKETS or self._bytes + len(data) > INBOX_BYTES
             if full or waiting >= limit:
                 self.dropped[owner] += 1
                 return False
@@ -119,11 +121,11 @@ class Inbox:
         return True
 
     def wake(self) -> None:
-        """Let whoever waits go on. May be called from a signal handler."""
+        """Make :meth:`wait` return. May be called from a signal handler."""
         self._bell.put(None)
 
     def wait(self, seconds: float) -> None:
-        """Until there is something, or :meth:`wake`, or so many seconds have passed."""
+        """Wait for a packet, for :meth:`wake`, or until the time is over."""
         with self._lock:
             if self._items or seconds <= 0.0:
                 return
@@ -133,7 +135,7 @@ class Inbox:
         self._asleep = False
 
     def take(self) -> list[tuple[int, bytes]]:
-        """All that there is."""
+        """Return and remove all packets."""
         with self._lock:
             items, self._items = self._items, []
             self._waiting.clear()

@@ -1,14 +1,14 @@
-"""A peer without input or output: what to do when time passes, when a message comes, when it begins and when it ends.
+"""A peer without input or output: its reactions to time, messages, its start and its end.
 
-Time, randomness, storage and transport come from outside, so the same code runs over a real network, in memory, and in
-the fault simulator (``tests/chaos``), where a failure can be replayed. Every call answers with the packets to send.
+Time, randomness, storage and transport are passed in, so the same code runs over a real network, in memory, and in the
+fault simulator (``tests/chaos``), where a failure can be replayed. Every call returns the packets to send.
 
-What it knows of others is in three parts: who belongs to the group (:mod:`.membership`), who of them speaks now
-(:mod:`.freshness`), and what comes and goes (:mod:`.mailbox`).
+A node's knowledge of other peers has three parts: the members of the group (:mod:`.membership`), the proof that a
+sender is live (:mod:`.freshness`), and the packets received and sent (:mod:`.mailbox`).
 
-Messages get lost. Who has just begun is sent the model as the method greets everybody at the start; and now and then a
-peer says HELLO to one neighbour after the other, so that what was lost comes again in the end, also from neighbours
-that have nothing new to say.
+Messages get lost. A peer that has just started gets the method's initial message again. And from time to time a peer
+sends a HELLO to one neighbour after another, so that a lost message is replaced in the end, even if the neighbour has
+nothing new to send.
 """
 
 from __future__ import annotations
@@ -37,40 +37,40 @@ from .mailbox import NOBODY, Mailbox, Send
 from .membership import Members
 from .state import Record, Store, pack, read_record, restored, write_record
 
-#: Mean wakes between two HELLOs to somebody who has answered already.
-REFRESH = 16.0
-#: One HELLO in so many goes to a member who is no neighbour.
-STRANGERS = 4
-#: What a peer says in a BYE: that it will be back, or not.
+#: Mean number of wakes between two HELLOs to members that have answered already.
+WAKES_PER_HELLO = 16.0
+#: One in so many of these HELLOs goes to a member that is no neighbour.
+HELLOS_PER_STRANGER = 4
+#: Content of a BYE: the peer will be back, or leaves for good.
 STOPS, LEAVES = b"stops", b"leaves"
 
 
 class Node:
-    """One peer, as its transport and its clock see it.
+    """The protocol of one peer, without clock and transport.
 
     Parameters
     ----------
     charter : Charter
     signed_roster : bytes
-        The list of members, as the admin has signed it.
+        The roster, as an admin has signed it.
     address : int
-        Which of them this peer is.
+        This peer's address in the roster.
     method : rule
-        What the charter says, made by :func:`coterie.peers.model.tables.method_of`.
+        The method of the charter, made by :func:`coterie.peers.model.tables.method_of`.
     work : Work
     sign : callable
-        Bytes to an Ed25519 signature.
+        Maps bytes to an Ed25519 signature.
     store : Store
-        Where the state is kept.
+        Storage of the state.
     ledger : coterie.privacy.Ledger, optional
-        Of a private method.
+        Ledger of a private method.
     random : callable
-        A number of bytes to as many random ones. Real peers use the operating system's.
+        Maps a number of bytes to as many random bytes. Real peers use the operating system's generator.
     dice : callable
-        A number to as many uniform numbers, for the method. Default: the operating system's, which a ledger on disk
-        insists on.
+        Maps a count to as many uniform numbers for the method. Default: the operating system's generator, which a
+        ledger on disk requires.
     share_health : bool
-        Whether the group may know how this peer is doing: see :mod:`~coterie.peers.node.health`.
+        Whether to share this peer's health with the group: see :mod:`~coterie.peers.node.health`.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class Node:
         self.errors = ErrorCounts()
         self.wakes = self.starts = 0
         self._largest = min(work.size, charter.max_rows)
-        self._stale = False  # whether the largest data set heard of is larger than the agents' arrays says
+        self._stale = False  # whether a larger data set was heard of since the agents' arrays were made
         self._opened = False
         self._started = self._wake_at = self._refresh_at = 0.0
         self._turn = 0
@@ -124,60 +124,60 @@ class Node:
         self.starts += 1
 
     def _admit(self) -> None:
-        """Let the members in."""
+        """Accept packets of the members."""
         self.mail.gate.muted = self.group.muted
         self.mail.gate.admit(self.group.keys)
         self.health.admit(self.group.keys)
         self.fresh.keep(self.group.keys)
 
     def _recall(self, record: Record) -> None:
-        """What was kept beside the method's own state."""
+        """Take over what was saved beside the method's own state."""
         path = getattr(self._store, "path", "the state")
         if record.run != self.charter.run:
             raise StateError(
                 f"{path} is of run {record.run}, and the charter beside it of run {self.charter.run}. If the admin "
-                "has amended the charter, go on from the model with: coterie peer accept FOLDER. If not, move that "
-                "file away, and the peer begins again from its data"
+                "has amended the charter, go on from the model with: coterie peer accept FOLDER. If not, move the "
+                "state file away, and the peer begins again from its data"
             )
         if record.address != self.address:
             raise StateError(
                 f"{path} is of member {record.address}, and this is {self.address}, since it was invited again: move "
-                "that file away, and the peer begins again from its data"
+                "the state file away, and the peer begins again from its data"
             )
         self.starts, self.wakes = record.starts, record.wakes
         self._largest = max(self._largest, record.largest)
         self.group.gone = set(record.gone)
 
-    # -- what it knows ------------------------------------------------------------------------------------------------
+    # -- knowledge ----------------------------------------------------------------------------------------------------
 
     @property
     def learns(self) -> bool:
-        """Whether its edges are learned."""
+        """Whether the edges are learned."""
         return self.charter.learned is not None
 
     @property
     def edges(self) -> dict[int, float]:
-        """Its neighbours, and the weights of the edges."""
+        """Weights of this peer's edges, by the neighbours' addresses."""
         arrays = self.peer.arrays
         return {j: w for j, w in zip(arrays.peer.tolist(), arrays.weight.tolist(), strict=True) if j != VACANT}
 
     @property
     def theta(self) -> np.ndarray:
-        """The model as others may see it."""
+        """The model as other peers may see it."""
         return self.peer.theta
 
     @property
     def largest(self) -> int:
-        """M of the confidences: the public number, or the largest data set heard of."""
+        """The largest number of rows M in the confidences m/M: the charter's bound, or the largest number heard of."""
         return self._largest if self.charter.confidence == "gossip" else self.charter.max_rows
 
     @property
     def next_time(self) -> float:
-        """When to call :meth:`tick` at the latest."""
+        """Latest time of the next call of :meth:`tick`."""
         return min(self._wake_at, self._refresh_at, self.health.next_time, self.fresh.next_time)
 
     def _arrays(self) -> Any:
-        """The agents' arrays as it is now: own rows, and edges to those who are there."""
+        """The agents' arrays of this peer: own rows, and edges to members that have not left."""
         return self._arrays_with(self.edges if self.learns else self.group.roster.neighbours(self.address))
 
     def _arrays_with(self, known: dict[int, float]) -> Any:
@@ -186,10 +186,10 @@ class Node:
         room = 4 * self.method.edges.spare
         return arrays_of_one(self.work, self.address, edges, n_agents, self.largest, room, self.method.training.batch)
 
-    # -- what happens to it -------------------------------------------------------------------------------------------
+    # -- events -------------------------------------------------------------------------------------------------------
 
     def open(self, now: float) -> list[Send]:
-        """Begin. What it knows is on disk before anything is sent, or it raises a StateError."""
+        """Start. The state is on disk before anything is sent; a StateError is raised if it cannot be saved."""
         try:
             self._store.save(self.record())
         except OSError as error:
@@ -197,26 +197,26 @@ class Node:
         self._opened, self._started = True, now
         self.health.open(now, self.starts)
         self._wake_at = now + self._pause(self.charter.rate)
-        self._refresh_at = now + self._pause(self.charter.rate / REFRESH)
+        self._refresh_at = now + self._pause(self.charter.rate / WAKES_PER_HELLO)
         for j in self.edges:
             self.fresh.ask(now, j, at_once=True)
         return self._say_hello(now)
 
     def tick(self, now: float) -> list[Send]:
-        """Do what is due."""
+        """Do everything that is due, and return the packets to send."""
         out = self._say_hello(now)
         if self.fresh.doubles_are_over(now):
             self.errors.alerts.pop("duplicate", None)
         if now >= self._refresh_at:
-            self._refresh_at = now + self._pause(self.charter.rate / REFRESH)
+            self._refresh_at = now + self._pause(self.charter.rate / WAKES_PER_HELLO)
             self._refresh_view()
             edges = sorted(self.edges)
             self._turn += 1
             if edges:
                 out.append(self._question(edges[self._turn % len(edges)]))
             others = sorted(set(self.group.keys) - set(edges) - {self.address})
-            if others and (self._turn % STRANGERS == 0 or not edges):
-                # News of members must also reach one whose neighbours have all gone.
+            if others and (self._turn % HELLOS_PER_STRANGER == 0 or not edges):
+                # News of members must also reach a peer whose neighbours have all left.
                 out.append(self._question(others[self._draw(len(others))]))
         if now >= self._wake_at:
             self._wake_at = now + self._pause(self.charter.rate)
@@ -226,7 +226,7 @@ class Node:
         return out
 
     def _tell_health(self, now: float) -> list[Send]:
-        """Records of health, to all neighbours and to one other member: edges may leave parts that no edge connects."""
+        """Send health records to all neighbours and to one other member, because the graph may not be connected."""
         told, edges = self.health.batch(now), set(self.edges)
         if told is None:
             return []
@@ -236,7 +236,9 @@ class Node:
         return [self._packet(j, wire.HEALTH, told) for j in to]
 
     def receive(self, now: float, owner: int, data: bytes) -> list[Send]:
-        """Take in what came by a key of ``owner``. What does not pass the gate is counted, and that is all."""
+        """Take in a packet that came under a key of ``owner``. A packet that the gate refuses is counted and
+        dropped.
+        """
         try:
             packet = self.mail.take(now, owner, data)
             return self._take_message(now, packet) if packet.kind >= 0 else self._take_notice(now, packet)
@@ -245,15 +247,15 @@ class Node:
             return []
 
     def mute(self, now: float, addresses: Iterable[int]) -> None:
-        """Listen to these no longer, and forget what came from them; to those that were muted before, again."""
+        """Mute exactly these members: drop their edges and what came from them, and refuse what they send."""
         self.group.mute(addresses)
         self._admit()
-        self._retie(now)
+        self._renew_edges(now)
         if self._opened:
             self._save()
 
     def take_announcements(self, now: float, announcements: Iterable[bytes], by: int | None = None) -> list[Send]:
-        """Announcements of the admin, from a member or from this machine: keep what is new, and pass it on."""
+        """Keep new announcements of the admin, from a member or from this machine, and pass them on."""
         board, new = self.group.board, []
         for signed in announcements:
             if board.knows(signed):
@@ -271,7 +273,7 @@ class Node:
         return [self._packet(j, wire.ANNOUNCEMENT, content) for content in board.packets(new) for j in goals]
 
     def take_signed(self, now: float, data: bytes) -> list[Send]:
-        """What came in the way of lists of members, from anywhere: such a list, and announcements."""
+        """Take in a package that came as a roster, from any sender: a roster, announcements, or both."""
         try:
             roster, announcements = unpackaged(data)
         except DataError as error:
@@ -279,11 +281,11 @@ class Node:
             return []
         out = self.take_announcements(now, announcements, by=NOBODY)
         if not roster or (announcements and (CHARTER, self.charter.run) in self.group.board.held):
-            return out  # the list beside it is of a later run
+            return out  # the roster in the package is of a later run
         return out + self.take_roster(now, roster, by=NOBODY)
 
     def take_roster(self, now: float, signed: bytes, by: int | None = None) -> list[Send]:
-        """A list of members, from anywhere: see :meth:`~coterie.peers.node.membership.Members.take`."""
+        """Take in a roster from any sender: see :meth:`~coterie.peers.node.membership.Members.take`."""
         group = self.group
         try:
             news = group.take(now, signed, by)
@@ -292,7 +294,7 @@ class Node:
             return []
         if news.what == "fork" and group.fork is not None:
             self.errors.report("fork", described(group.fork, self.charter), alert=True)
-            # Both lists go to the neighbours: so everybody, and the admin, can see them.
+            # Both rosters go to the neighbours, so that all members and the admin can detect the fork.
             return [self._packet(j, wire.ROSTER, one) for j in self._near() for one in (group.signed, signed)]
         if news.what == "removed":
             version = f"list of members, version {news.roster.version}"
@@ -303,29 +305,32 @@ class Node:
         if group.fork is None:
             self.errors.alerts.pop("fork", None)
         self._admit()
-        self._retie(now)
-        told = [Send(j, signed, roster=True) for j in removed]  # it would not know why nobody answers
+        self._renew_edges(now)
+        # Otherwise a removed member would not learn why nobody answers.
+        told = [Send(j, signed, roster=True) for j in removed]
         return told + [send for j in self._near() for send in self._bring(now, j)]
 
     def _near(self) -> list[int]:
-        """Neighbours that speak now."""
+        """Neighbours that have proved that they are live."""
         return [j for j in self.edges if j in self.fresh.proven]
 
     def take_work(self, work: Work) -> None:
-        """Other rows of its own: it goes on from what it has learned, and what it remembers of its neighbours.
+        """Go on with other rows of this peer, from the learned model and what is remembered of the neighbours.
 
-        A private peer goes on within its budget: every release is debited, whatever rows it was made of, so that no
-        row that ever was in the file is told more of than the whole budget allows.
+        A private peer stays within its budget: every release is debited, whichever rows it used. So no row that was
+        ever in the file loses more privacy than the whole budget allows.
         """
         if work.p != self.work.p:
-            raise DataError(f"the new rows have {work.p} columns, and the model has {self.work.p} numbers")
+            raise DataError(f"the new rows have {work.p} columns, and the model has {self.work.p} parameters")
         self.work = work._replace(model=self.work.model)
         self._largest = max(self._largest, min(work.size, self.charter.max_rows))
         self.peer.renew(self._arrays())
         self._save()
 
     def close(self, leave: bool = False) -> list[Send]:
-        """End: keep the state, and tell the neighbours. With ``leave``, that it is for good."""
+        """Save the state, and send a BYE to the neighbours. With ``leave``, the BYE says that this peer leaves for
+        good.
+        """
         if not (self._opened and self._save() and self.edges):
             return []
         return [self._packet(EVERYONE, wire.BYE, LEAVES if leave else STOPS)]
@@ -333,16 +338,16 @@ class Node:
     # -- time ---------------------------------------------------------------------------------------------------------
 
     def _pause(self, rate: float) -> float:
-        """Until the next tick of a Poisson clock."""
+        """Draw the time until the next tick of a Poisson clock."""
         uniform = int.from_bytes(self._random(7), "little") / 256.0**7
         return -math.log1p(-uniform) / rate
 
     def _draw(self, count: int) -> int:
-        """A random number below ``count``."""
+        """Draw a random number below ``count``."""
         return int.from_bytes(self._random(7), "little") % count
 
     def _wake(self, now: float) -> list[Send]:
-        """A wake of the method. Nothing leaves before what it has changed is on disk."""
+        """Run one wake of the method. The changed state is on disk before any message leaves."""
         if not self.ready:
             return []
         if self._stale:
@@ -352,67 +357,68 @@ class Node:
         messages = self.peer.wake(dice, moment=(now - self._started) * self.charter.rate)
         self.wakes += 1
         if self.learns and not self.edges.keys() <= self.group.keys.keys() - self.group.gone:
-            self.peer.renew(self._arrays())  # it had asked somebody who has gone since, and edges itself to the answer
+            self.peer.renew(self._arrays())  # a peer that was asked has left since, and its answer made an edge
         theta = self.peer.theta
-        norm = float(np.linalg.norm(theta[self.peer.arrays.sent]))  # of what neighbours see
+        norm = float(np.linalg.norm(theta[self.peer.arrays.sent]))  # of the part that neighbours see
         if not (np.isfinite(norm) and np.isfinite(theta).all()):
             self._revert()
             return []
         if norm > self.charter.radius:
             self.errors.report(
                 "radius",
-                f"the model's norm is {norm:.4g}, and no neighbour takes in one above {self.charter.radius:g}: "
-                "scale the data, or agree on a larger radius",
+                f"the model's norm is {norm:.4g}, and neighbours refuse models with a norm above "
+                f"{self.charter.radius:g}: scale the data, or agree on a larger radius",
             )
         return self._packets(now, messages) if self._save() else []
 
     @property
     def ready(self) -> bool:
-        """Whether to wake. A private peer does not spend its budget on neighbours that are not there yet."""
+        """Whether to wake. A private peer waits until half of its neighbours are live, to save its budget."""
         if self.ledger is None or self.ledger.exhausted:
             return True
         here = len(self.fresh.proven) if self.learns else len(self._near())
         return here >= (1 if self.learns else max(1, (len(self.edges) + 1) // 2))
 
     def _revert(self) -> None:
-        """Go back to what was saved last: something that came has ruined what there is now."""
-        self.errors.report("reverted", "the model was not finite, and is again what was saved last")
+        """Go back to the last saved state, after a received message has made the model infinite or NaN."""
+        self.errors.report("reverted", "the model was not finite, and was reset to the last saved one")
         saved = self._store.load()
         if saved is not None:
             self.peer.resume(*restored(self.peer, read_record(saved).arrays))
             self.peer.renew(self._arrays())
 
     def _say_hello(self, now: float) -> list[Send]:
-        """To those who have not answered yet, more and more rarely."""
+        """Send HELLO to members that have not answered yet, at growing intervals."""
         out = []
         for j, in_vain in self.fresh.due(now, self.edges):
             out.append(self._question(j))
-            if in_vain and self.group.may_bring(now, j):  # it may not know yet that there is such a member
+            if in_vain and self.group.may_bring(now, j):  # the receiver may hold a roster without this member
                 out.append(Send(j, self.group.signed, roster=True))
         return out
 
     def _bring(self, now: float, j: int) -> list[Send]:
-        """The list of members, for one who has an older one."""
+        """Send the roster to a member that holds an older one."""
         return [self._packet(j, wire.ROSTER, self.group.signed)] if self.group.may_bring(now, j) else []
 
     # -- messages ------------------------------------------------------------------------------------------------------
 
     def _take_message(self, now: float, packet: Packet) -> list[Send]:
-        """A message of the method."""
+        """Take in a message of the method."""
         j = packet.sender
         text = check_message(self._contents, self.group.keys, packet)
         self._learn_largest(packet.largest)
         try:
             replies = self.peer.take(j, packet.kind, text)
         except (ArithmeticError, ValueError, IndexError, CapacityError) as error:
-            self.peer.resume(self.peer.arrays, self.peer.own, self.peer.edge)  # what it was about to send is gone
+            # Drop the messages that the method was about to send.
+            self.peer.resume(self.peer.arrays, self.peer.own, self.peer.edge)
             raise Refused("method", f"{self.method!r} raised {error!r} at a message from {j}") from error
         self.mail.received["messages"] += 1
         self.mail.messages_by[j] += 1
         return self._packets(now, replies)
 
     def _take_notice(self, now: float, packet: Packet) -> list[Send]:
-        """What peers say to each other."""
+        """Take in a message of the peers' own protocol."""
         j, content, out = packet.sender, packet.content, list[Send]()
         if packet.kind in (wire.HELLO, wire.WELCOME):
             out = self._take_hello(now, packet)
@@ -420,7 +426,7 @@ class Node:
             if content == LEAVES:
                 self.group.leaves(now, j)
                 self.fresh.count_out(j)
-                self._retie(now)
+                self._renew_edges(now)
                 self._save()
         elif packet.kind == wire.ROSTER:
             out = self.take_roster(now, content, by=j)
@@ -435,10 +441,10 @@ class Node:
         self.mail.received["notices"] += 1
         return out
 
-    # -- who speaks now -----------------------------------------------------------------------------------------------
+    # -- proof of live senders ----------------------------------------------------------------------------------------
 
     def _take_hello(self, now: float, packet: Packet) -> list[Send]:
-        """A question, or an answer; and what its sender is to be told."""
+        """Take in a HELLO or a WELCOME, and send its sender what it lacks."""
         j, hello, group, out = packet.sender, wire.read_hello(packet.content), self.group, list[Send]()
         current = self.fresh.is_current(packet)
         if packet.kind == wire.HELLO:
@@ -452,11 +458,11 @@ class Node:
             out += self._take_proof(now, packet)
         elif not current:
             self.fresh.ask(now, j)
-            raise Refused("unproven", f"the answer of {j} is not to a question of now")
+            raise Refused("unproven", f"the answer of {j} is not to an open question")
         apart = hello.roster == group.roster.version and hello.digest not in (b"", group.digest)
         if hello.roster < group.roster.version or apart:
             out += self._bring(now, j)
-        elif group.fork is not None and group.may_bring(now, j):  # as long as it lasts: the first word may be lost
+        elif group.fork is not None and group.may_bring(now, j):  # repeated, because messages may be lost
             out.append(self._packet(j, wire.ROSTER, group.fork.other))
         if hello.announcements != group.board.digest:
             content = group.board.answer(now, j)
@@ -466,25 +472,26 @@ class Node:
         return out
 
     def _question(self, j: int) -> Send:
-        """A HELLO, with the nonce of the question to j that is open, or of a new one."""
+        """Return a HELLO with the nonce of the open question to j, or of a new one."""
         return self._greeting(wire.HELLO, j, self.fresh.nonce_for(j))
 
     def _take_proof(self, now: float, packet: Packet) -> list[Send]:
-        """The answer to an open question: from now on this session is its sender's."""
+        """Take in the answer to an open question: from now on packets of this session are accepted from its sender."""
         j, out = packet.sender, list[Send]()
         is_new, twin = self.fresh.prove(now, packet)
-        if twin is not None and self.fresh.doubled(now, j):  # whichever of the two is told, it is news to both
+        # Both processes learn of it, whichever one gets the message.
+        if twin is not None and self.fresh.doubled(now, j):
             sessions = f"sessions {packet.session:x} and {twin:x}"
             text = f"two processes run with the identity of {self.group.name_of(j)} ({sessions})"
             self.errors.report("duplicate", text, alert=True)
             out.append(self._packet(j, wire.DUPLICATE, wire.write_duplicate(packet.session, twin)))
         if j in self.group.gone:
             self.group.gone.discard(j)
-            self._retie(now)
+            self._renew_edges(now)
         return out + (self._packets(now, self._greetings(j)) if is_new else [])
 
     def _hear_of_duplicate(self, now: float, packet: Packet) -> None:
-        """A neighbour says that there are two of this peer. It may be wrong; so it is named."""
+        """Take in a neighbour's claim that two processes run with this identity. The alert names the neighbour."""
         told = wire.read_duplicate(packet.content)
         if told.one == told.other or self.fresh.session not in (told.one, told.other):
             return
@@ -497,16 +504,17 @@ class Node:
         )
 
     def _greetings(self, j: int) -> list[Outgoing]:
-        """The method's greeting, to one neighbour: for who has just begun, or may have missed something.
+        """Return the method's initial message to one neighbour, which has just started or may have missed messages.
 
-        A method that remembers more of an edge than a model would forget it for that; its next exchange says it all.
+        A method with memory of an edge beyond the model would lose this memory, so it sends nothing: its next message
+        holds everything.
         """
         messages = (
             [] if self.method.promises.remembers else [message for message in self.peer.greet() if message.to == j]
         )
         if not self.learns:
             return messages
-        # An edge as this end knows it, or that there is none: one end may have missed a change.
+        # The edge's weight as this end has it, or zero, because the other end may have missed a change.
         slots = np.flatnonzero(self.peer.arrays.peer == j)
         text = np.zeros(WEIGHT_LENGTH)
         if slots.size:
@@ -515,7 +523,9 @@ class Node:
         return [Outgoing(self.address, j, WEIGHT, text), *messages]
 
     def _refresh_view(self) -> None:
-        """Put a random member into the view of a sampler that swaps views: what gets lost would not come back."""
+        """Put a random member into the view of a sampler that swaps views, because views that are lost do not come
+        back.
+        """
         view = getattr(getattr(self.peer.own, "known", None), "address", None)
         if view is None:
             return
@@ -526,7 +536,7 @@ class Node:
             view[0, place], self.peer.own.known.age[0, place] = strangers[self._draw(len(strangers))], 0
 
     def _packets(self, now: float, messages: Iterable[Outgoing]) -> list[Send]:
-        """Messages of the method, as packets."""
+        """Turn messages of the method into packets."""
         out: list[Send] = []
         for goals, to, kind, content in self.mail.addressed(messages, self._contents, self.group.keys, self.edges):
             for j in to:
@@ -542,22 +552,22 @@ class Node:
     def _packet(self, to: int, kind: int, content: bytes) -> Send:
         return self.mail.packet(to, kind, content, self._largest if self.charter.confidence == "gossip" else 0)
 
-    # -- what it keeps ------------------------------------------------------------------------------------------------
+    # -- storage ------------------------------------------------------------------------------------------------------
 
     def _learn_largest(self, largest: int) -> None:
-        """The gossiped maximum of the sizes: confidences are relative to it."""
+        """Update the largest number of rows heard of, to which confidences are relative."""
         if self.charter.confidence == "gossip" and largest > self._largest:
             self._largest, self._stale = largest, True
 
-    def _retie(self, now: float) -> None:
-        """Members have come or gone: edges as they are now; those that stay keep what they remember."""
+    def _renew_edges(self, now: float) -> None:
+        """Renew the edges after members have come or left. Edges that stay keep their state."""
         before = set(self.edges)
         self.peer.renew(self._arrays())
         for j in set(self.edges) - before:
             self.fresh.ask(now, j)
 
     def _save(self) -> bool:
-        """Whether it could be kept."""
+        """Save the state, and return whether this succeeded."""
         try:
             self._store.save(self.record())
         except OSError as error:
@@ -566,7 +576,7 @@ class Node:
         return True
 
     def record(self) -> bytes:
-        """All that is kept, as the content of a file."""
+        """Return everything that is saved, as the content of a file."""
         arrays = self.peer.arrays
         edges = {name: getattr(arrays, name) for name in ("peer", "inverse", "weight", "choice")}
         packed = pack("own", self.peer.own) | pack("edge", self.peer.edge) | pack("arrays", edges)

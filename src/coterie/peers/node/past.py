@@ -1,8 +1,8 @@
-"""Where a run begins that follows another one: at what the peer has learned there, as far as that still fits.
+"""Starting a run after an amendment from the model learned in the run before, as far as it still fits.
 
-Of the objectives with a graph that is the model; columns are matched by their names, and a model that was learned in
-other units is put into the new ones. Of pooling it is also what the agent adds to the population's averages. Nothing
-between neighbours is kept: not all of them may have moved on yet. A private run begins from zeros, which are public.
+For objectives with a graph the model itself is taken over: columns are matched by their names, and coefficients are
+converted to the new units. For pooling, the agent's contribution to the population's averages is taken over, too. State
+of edges is not, because not all neighbours may have moved on yet. A private run begins from zeros, which are public.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from ..group.charter import Charter, read_charter
 from .node import Node
 from .state import FileStore, filled, read_record, unpack
 
-#: Fields of a charter that may change without making a model worthless.
+#: Fields of a charter that may change while the model stays valid.
 FREE = frozenset(
     {
         *("title", "coupling", "ridge", "confidence", "max_rows", "method", "settings", "trim", "learned", "privacy"),
         *("radius", "rate", "message_bytes", "messages_per_second", "objective", "loss"),
     }
 )
-#: Those that change the columns or their units.
+#: Fields of a charter that change the columns or their units.
 COLUMNS = frozenset({"features", "center", "scale"})
 
 
 def start_from_past(folder: Path, node: Node) -> str | None:
-    """Let a node that begins its first run after another one begin from what was learned there; says what was done."""
+    """Let a node's first run after an amendment begin from the earlier model. Return a text for the log, or None."""
     if (folder / "state").exists() or not (folder / BEGAN).exists():
         return None
     try:
@@ -54,7 +54,7 @@ def start_from_past(folder: Path, node: Node) -> str | None:
 
 
 def _begin_from(node: Node, old: Charter, kept: dict[str, Any]) -> tuple[Any, Any]:
-    """The state of a method at its start, with what was learned under another charter."""
+    """Return the state of a method at its start, with the model learned under another charter."""
     new, method, arrays = node.charter, node.method, node.peer.arrays
     if new.privacy is not None:
         raise DataError("a private run begins from zeros")
@@ -62,19 +62,19 @@ def _begin_from(node: Node, old: Charter, kept: dict[str, Any]) -> tuple[Any, An
     if path is None:
         raise DataError("there is no model in its state")
     changed = set(differences(old, new))
-    theta = _translated(unpack(kept, path)[0], old, new, changed)
+    theta = _converted(unpack(kept, path)[0], old, new, changed)
     if theta.shape != node.theta.shape:
-        raise DataError(f"it has {theta.size} numbers, and those of this run have {node.theta.size}")
+        raise DataError(f"it has {theta.size} parameters, and models of this run have {node.theta.size}")
     if not np.linalg.norm(theta) <= new.radius:
-        raise DataError(f"it is longer than {new.radius:g}, the radius of this run")
+        raise DataError(f"its norm is greater than {new.radius:g}, the radius of this run")
     own, edge = method.start(arrays, theta[None, :])
     if not method.promises.minimises and not changed & (COLUMNS | {"method", "settings", "loss", "privacy"}):
         own = filled(own, kept, "own")  # pooling
     return own, edge
 
 
-def _translated(theta: np.ndarray, old: Charter, new: Charter, changed: set[str]) -> np.ndarray:
-    """A model in the columns and units of another charter."""
+def _converted(theta: np.ndarray, old: Charter, new: Charter, changed: set[str]) -> np.ndarray:
+    """Convert a model to the columns and units of another charter."""
     linear = not {"boosting", "differentiable"} & {old.objective, new.objective}
     others = changed - FREE - (COLUMNS if linear else frozenset())
     if not linear:
@@ -86,7 +86,7 @@ def _translated(theta: np.ndarray, old: Charter, new: Charter, changed: set[str]
     if not changed & COLUMNS:
         return theta
     if theta.size != len(old.features) + old.intercept:
-        raise DataError("its columns are made of features in a way that cannot be translated")
+        raise DataError("its columns are made of features in a way that cannot be converted")
     # theta_k (x - c) / s  =  theta_k s' / s (x - c') / s'  +  theta_k (c' - c) / s; a feature that is gone is at c.
     weights, shift = dict.fromkeys(new.features, 0.0), 0.0
     for k, name in enumerate(old.features):

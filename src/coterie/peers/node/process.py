@@ -1,7 +1,7 @@
-"""The process of a peer: one for each folder, with signals that stop it, and what it tells other processes of itself.
+"""The process of a peer: one for each folder, with signals that stop it, and its answers to other processes.
 
-The file ``status.json`` is as old as the last write that went well; whoever asks the process itself (:func:`ask`) is
-told what is so now, also on a full disk: by a Unix socket in its folder, for its owner alone.
+The file ``status.json`` may be old, if it could not be written. The process itself answers with its current status
+(:func:`ask`), even on a full disk, over a Unix socket in its folder, which only its owner can use.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ except ImportError:  # pragma: no cover - not on this platform
     fcntl = None  # type: ignore[assignment]
 
 LIVE = "live"
-#: Seconds: how long one who asks may take to listen, and how long the peer may take to answer.
-PATIENCE, ANSWER = 2.0, 1.5
-#: No status is longer.
-MAX_BYTES = 1 << 24
+#: Seconds that an asking process may take to read, and that the peer may take to answer.
+READ_TIMEOUT, ANSWER_TIMEOUT = 2.0, 1.5
+#: Maximal bytes of a status.
+MAX_STATUS_BYTES = 1 << 24
 
 
 @contextmanager
 def only_one(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock; an :class:`~coterie.errors.IdentityError` if another process does."""
+    """Hold the folder's lock. Raise an :class:`~coterie.errors.IdentityError` if another process holds it."""
     handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         if fcntl is not None:
@@ -46,7 +46,7 @@ def only_one(folder: Path) -> Iterator[None]:
         os.ftruncate(handle, 0)
         os.write(handle, f"{os.getpid()}\n".encode())
         for name in ("state", "status.json", "model.json", "roster"):
-            for draft in folder.glob(f".{name}.*"):  # what a kill has left unfinished
+            for draft in folder.glob(f".{name}.*"):  # unfinished files of a killed process
                 draft.unlink(missing_ok=True)
         yield
     finally:
@@ -54,7 +54,7 @@ def only_one(folder: Path) -> Iterator[None]:
 
 
 def running(folder: Where) -> int | None:
-    """The process that runs the peer of a folder, or None."""
+    """Return the id of the process that runs the peer of a folder, or None."""
     try:
         handle = os.open(Path(folder) / "lock", os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -71,7 +71,7 @@ def running(folder: Where) -> int | None:
 
 
 def stopped(pid: int) -> bool:
-    """Whether a process is paused, where the system tells."""
+    """Return whether a process is paused, on systems that tell."""
     try:
         with open(f"/proc/{pid}/stat") as file:
             return file.read().rpartition(")")[2].split()[0] in ("T", "t")
@@ -80,14 +80,16 @@ def stopped(pid: int) -> bool:
 
 
 def begin_again() -> None:
-    """Replace this process by a new one with the same command: same number, same supervisor."""
+    """Replace this process by a new one with the same command. The process id stays, so a supervisor notices
+    nothing.
+    """
     os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
 class Signals:
-    """SIGTERM and SIGINT stop a program; SIGUSR1 stops it for good, as one who leaves.
+    """SIGTERM and SIGINT stop a program; with SIGUSR1 it also leaves the group's run for good.
 
-    They may come before there is a program: then it stops as soon as it has begun.
+    A signal that comes before there is a program stops the program as soon as it has started.
     """
 
     def __init__(self) -> None:
@@ -96,7 +98,8 @@ class Signals:
         for number in (signal.SIGTERM, signal.SIGINT, getattr(signal, "SIGUSR1", signal.SIGTERM)):
             signal.signal(number, self._take)
         if hasattr(signal, "SIGUSR2"):
-            signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # it asked for the status once, and would end the process now
+            # Earlier versions answered this signal, and scripts may still send it.
+            signal.signal(signal.SIGUSR2, signal.SIG_IGN)
 
     def _take(self, number: int, _frame: Any) -> None:
         self._came = number
@@ -104,14 +107,14 @@ class Signals:
             self._stop(number not in (signal.SIGTERM, signal.SIGINT))
 
     def call(self, stop: Callable[[bool], object]) -> None:
-        """From now on, they call this: with True for one who leaves."""
+        """Call `stop` on a signal from now on, with True if the peer is to leave for good."""
         self._stop = stop
         if self._came is not None:
             self._take(self._came, None)
 
 
 def memory() -> float | None:
-    """Resident megabytes of this process, where the system tells."""
+    """Resident megabytes of this process, on systems that tell."""
     try:
         with open("/proc/self/statm") as file:
             return round(int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20, 1)
@@ -123,7 +126,7 @@ def memory() -> float | None:
 
 
 def notify(text: str) -> bool:
-    """Tell the supervisor, if there is one: see sd_notify(3). Whether it was told."""
+    """Notify the supervisor, if there is one: see sd_notify(3). Return whether it was notified."""
     name = os.environ.get("NOTIFY_SOCKET", "")
     if not name.startswith(("/", "@")) or not hasattr(socket, "AF_UNIX"):
         return False
@@ -135,11 +138,11 @@ def notify(text: str) -> bool:
 
 
 class Live:
-    """Answers whoever connects with what ``answer`` gives, as bytes; one after the other."""
+    """Answers every connection to the folder's socket with the bytes that ``answer`` returns."""
 
     def __init__(self, folder: Where, answer: Callable[[], bytes]):
         self._path = Path(folder) / LIVE
-        self._path.unlink(missing_ok=True)  # of a process that was killed: the folder has one at a time
+        self._path.unlink(missing_ok=True)  # a killed process may have left its socket
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             with _short(self._path) as name:
@@ -159,47 +162,47 @@ class Live:
             except OSError:
                 if self._closed:
                     return
-                threading.Event().wait(0.1)  # such as no descriptor being left: not a reason to spin
+                threading.Event().wait(0.1)  # for example no free descriptor: wait instead of spinning
                 continue
             with suppress(OSError), one:
                 if self._closed:
                     return
-                one.settimeout(PATIENCE)
+                one.settimeout(READ_TIMEOUT)
                 one.sendall(self._answer())
 
     def close(self) -> None:
-        """Stop."""
+        """Stop the thread, and delete the socket."""
         self._closed = True
-        preauth = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        with suppress(OSError), _short(self._path) as name, preauth:  # let the thread see it
-            preauth.settimeout(PATIENCE)
-            preauth.connect(name)
+        wake = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        with suppress(OSError), _short(self._path) as name, wake:  # lets the thread see that it is closed
+            wake.settimeout(READ_TIMEOUT)
+            wake.connect(name)
         self._socket.close()
         with suppress(OSError):
             self._path.unlink(missing_ok=True)
 
 
 def ask(folder: Where) -> dict[str, Any] | None:
-    """The status of the peer that runs in a folder, or None if nobody answers."""
+    """Return the status of the peer that runs in a folder, or None if there is no answer."""
     if not hasattr(socket, "AF_UNIX"):  # pragma: no cover - not on this platform
         return None
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as one, _short(Path(folder) / LIVE) as name:
-            one.settimeout(PATIENCE)
+            one.settimeout(READ_TIMEOUT)
             one.connect(name)
             parts, size = [], 0
-            while size < MAX_BYTES and (part := one.recv(1 << 16)):
+            while size < MAX_STATUS_BYTES and (part := one.recv(1 << 16)):
                 parts.append(part)
                 size += len(part)
         found = json.loads(b"".join(parts))
     except (OSError, ValueError):
         return None
-    return found if isinstance(found, dict) and "name" in found else None  # it has just begun
+    return found if isinstance(found, dict) and "name" in found else None  # an empty status: the peer has just started
 
 
 @contextmanager
 def _short(path: Path) -> Iterator[str]:
-    """A name for a socket that the system takes: no longer than about a hundred bytes, whatever the folder is."""
+    """Yield a name for a socket that the system accepts: at most about a hundred bytes, however long the path is."""
     if len(os.fsencode(path)) < 100 or not os.path.isdir("/proc/self/fd"):
         yield str(path)
         return

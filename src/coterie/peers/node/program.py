@@ -1,7 +1,7 @@
 """A peer as a process: a clock, a transport, a disk and signals around a :class:`~coterie.peers.node.node.Node`.
 
-One thread does everything that the node does; the transport's threads only put what has come into a queue of bounded
-length. SIGTERM and SIGINT end it cleanly. What a `kill -9` loses is the wake that it interrupts.
+One thread runs the node. The transport's threads only put received packets into a queue of bounded length. SIGTERM and
+SIGINT end the peer cleanly. `kill -9` loses only the wake that it interrupts.
 """
 
 from __future__ import annotations
@@ -34,24 +34,25 @@ from .audit_log import FILE as AUDIT_FILE
 from .audit_log import AuditLog, Chronicle
 from .jobs import LOOK_EVERY, Feed, finished, job_of
 from .mailbox import INBOX_SECONDS, NOBODY, Inbox, Send
+from .maintenance import LOOK_EVERY as MAINTENANCE_EVERY
+from .maintenance import PeerMaintenance
 from .node import Node
-from .office import LOOK_EVERY as OFFICE_EVERY
-from .office import Office
-from .process import ANSWER, Live, notify
+from .process import ANSWER_TIMEOUT, Live, notify
 from .settings import Settings, addresses_of, read_muted
 
-#: How long messages are gathered before they are looked at, in mean intervals between two wakes: of a method that keeps
-#: copies of its neighbours' models, and needs them when it wakes; of one that may have to answer; and seconds at most.
-GATHER_COPIES, GATHER, LONGEST_GATHER = 2.0, 0.4, 0.2
-#: Seconds between two looks at everything that is not urgent: status, links, summary of the log, the model's file.
+#: Time for which messages are gathered before they are processed, in mean intervals between two wakes: for a method
+#: that keeps copies of its neighbours' models, and needs them when it wakes; for a method that may have to answer; and
+#: the upper bound in seconds.
+COPIES_GATHER_WAKES, GATHER_WAKES, MAX_GATHER_SECONDS = 2.0, 0.4, 0.2
+#: Seconds between two runs of each task that is not urgent: status, links, summary of the log, model file, final model.
 STATUS_EVERY, LINK_EVERY, SUMMARY_EVERY, MODEL_EVERY, FINAL_EVERY = 5.0, 0.5, 30.0, 10.0, 300.0
-#: The own model of a private peer is first worked out so soon: until then it has the noisy one to predict with.
-FIRST_FINAL = 30.0
-#: Sources of connections that came to nothing that are named in one line of the log.
-STRANGERS_TOLD = 5
-#: The same for status and model of a peer in a lab.
+#: Seconds until a private peer first computes its own final model. Until then it predicts with the noisy one.
+FIRST_FINAL_AFTER = 30.0
+#: Maximal number of sources of failed connections that one line of the log names.
+MAX_LOGGED_SOURCES = 5
+#: Seconds between two writes of status and model of a peer in a lab.
 LAB_EVERY = 1.0
-#: Seconds between two looks at what belongs into the audit log.
+#: Seconds between two searches for events of the audit log.
 CHRONICLE_EVERY = 1.0
 
 
@@ -66,11 +67,11 @@ class Program:
         log: Log,
         *,
         lab: bool = False,  # an experiment: obey the file "blocked", write the model often, end with the parent process
-        wakes: int | None = None,  # stop after so many
-        expires: str | None = None,  # when the certificate does
+        wakes: int | None = None,  # stop after so many wakes
+        expires: str | None = None,  # expiry time of the certificate
         feed: Feed | None = None,  # the file of the peer's rows, which may change
-        settings: Settings | None = None,  # of peer.toml
-        admin: Path | None = None,  # the folder of the group, if this peer does the admin's chores
+        settings: Settings | None = None,  # from peer.toml
+        admin: Path | None = None,  # the folder of the group, if this peer renews certificates for the admin
         clock: Callable[[], float] = time.monotonic,
     ):
         self.node, self.transport, self.folder, self.log = node, transport, Path(folder), log
@@ -81,33 +82,35 @@ class Program:
         self._stopping = self._leaving = False
         self._wakes_before = node.wakes
         self._blocked: frozenset[int] = frozenset()
-        self._linked: tuple[bytes, frozenset[int]] = (b"", frozenset())  # the list of members, and the neighbours
-        self._told: Counter[str] = Counter()  # of refusals, by reason
-        self._strangers: Counter[str] = Counter()  # by source
+        self._linked: tuple[bytes, frozenset[int]] = (b"", frozenset())  # roster and neighbours of the transport
+        self._told: Counter[str] = Counter()  # refusals that were logged, by reason
+        self._strangers: Counter[str] = Counter()  # failed connections that were logged, by source
         self._last_error = ""
         self._here: set[int] = set()
         self._roster_stamp, self._roster_version = 0, node.group.roster.version
         self._authorities = node.group.roster.authorities
         self._alerts: dict[str, str] = {}
         self._fork: Fork | None = None
-        self._fork_known = False  # whether the file was looked at
+        self._fork_known = False  # whether the file of an earlier start was read
         self.settings = settings or Settings()
         self.period = LAB_EVERY if lab else STATUS_EVERY
         self._status: dict[str, Any] = {}
         node.health.status = lambda: self._status
         self._status_at = clock()
         self._status_made = threading.Event()
-        self.unwritten: str | None = None  # why the status is not on the disk
+        self.unwritten: str | None = None  # the error that kept the status from being written
         self._live: Live | None = None
-        # A lab is thrown away, with all that happens in it.
+        # The folder of a lab is temporary, so it needs no audit log.
         self._chronicle = None if lab else Chronicle(self, AuditLog(self.folder / AUDIT_FILE))
-        self._final: np.ndarray | None = None  # what a private peer has worked out for itself alone
+        self._final: np.ndarray | None = None  # the model of a private peer for its own use
         self._finishing: threading.Thread | None = None
         self.began = clock()
-        self.again, self.failure = False, ""  # whether to begin again under another charter; why it gave up
-        self.office = Office(self, self._send, admin)
-        self._due = dict.fromkeys(("status", "link", "muted", "office", "summary", "model", "rows", "chronicle"), 0.0)
-        self._due["final"] = clock() + FIRST_FINAL
+        self.again, self.failure = False, ""  # whether to start again under another charter; why the peer gave up
+        self.maintenance = PeerMaintenance(self, self._send, admin)
+        self._due = dict.fromkeys(
+            ("status", "link", "muted", "maintenance", "summary", "model", "rows", "chronicle"), 0.0
+        )
+        self._due["final"] = clock() + FIRST_FINAL_AFTER
         self.metrics = None
         if self.settings.metrics is not None:
             self.metrics = Metrics(self.settings.metrics, lambda: prometheus(self.status), lambda: health(self.status))
@@ -115,38 +118,40 @@ class Program:
     # -- the loop -----------------------------------------------------------------------------------------------------
 
     def stop(self, leave: bool = False) -> None:
-        """End soon. May be called from a signal handler or another thread."""
+        """Make :meth:`run` return soon. May be called from a signal handler or another thread."""
         self._stopping, self._leaving = True, leave
         self.inbox.wake()
 
     def begin_again(self) -> None:
-        """End soon, to begin again under another charter."""
+        """Stop, to start again under another charter."""
         self.again = True
         self.stop()
 
     def give_up(self, why: str) -> None:
-        """End soon, because it cannot go on."""
+        """Stop, because the peer cannot go on."""
         self.failure = why
         self.log("error", what=f"stops: {why}")
         self.stop()
 
     @property
     def status(self) -> dict[str, Any]:
-        """The last status, with its age in seconds. May be asked for in any thread."""
+        """The last status, with its age in seconds. May be read in any thread."""
         return self._status | {"age": round(self.clock() - self._status_at, 1)}
 
     def tell(self) -> bytes:
-        """The status as it is now; an older one if the loop does not get to it. For other threads."""
+        """Return the current status, or an older one if the loop does not answer in time. For other threads."""
         self._status_made.clear()
         self._due["status"] = 0.0
         self.inbox.wake()
-        self._status_made.wait(ANSWER)
+        self._status_made.wait(ANSWER_TIMEOUT)
         return _json(self.status)
 
     def run(self) -> None:
-        """Until :meth:`stop`."""
+        """Run until :meth:`stop`."""
         node, clock = self.node, self.clock
-        gather = min(LONGEST_GATHER, (GATHER_COPIES if node.method.edges.copies else GATHER) / node.charter.rate)
+        gather = min(
+            MAX_GATHER_SECONDS, (COPIES_GATHER_WAKES if node.method.edges.copies else GATHER_WAKES) / node.charter.rate
+        )
         self._open()
         try:
             self._look_who_is_muted()
@@ -161,8 +166,8 @@ class Program:
                 self._housekeeping(clock())
                 if not busy:
                     self.inbox.wait(min(node.next_time, *self._due.values()) - clock())
-                # What comes within a moment is looked at together: one waking of the process costs more than a message.
-                # While there is much to do, it is not woken by the first of them, either.
+                # Messages that come shortly after each other are processed together, because waking the process costs
+                # more than a message. While there is much to do, the first message does not wake it, either.
                 if (busy or self.inbox) and not self._stopping:
                     time.sleep(max(0.0, min(gather, node.next_time - clock())))
                 items = self.inbox.take()
@@ -170,14 +175,14 @@ class Program:
                 for owner, data in items:
                     self._receive(clock(), owner, data)
                 if node.group.signed is not self._linked[0]:
-                    self._due["link"] = 0.0  # somebody may be waiting to be let in
+                    self._due["link"] = 0.0  # a new member may be waiting to be admitted
                 now = clock()
                 if now >= node.next_time:
                     self._send(node.tick(now))
                 done = self.wakes is not None and node.wakes - self._wakes_before >= self.wakes
                 if done or node.group.farewell is not None:
                     self.stop()
-        except LedgerError as error:  # it must not go on without knowing what it has spent
+        except LedgerError as error:  # the peer must not go on without recording the spent budget
             self.log("error", what=f"stops, because its ledger cannot be written: {error}")
             raise
         finally:
@@ -194,10 +199,10 @@ class Program:
             raise IdentityError(
                 f"{error}. Is a peer running there already, with this identity, from another copy of {self.folder}? "
                 "Each peer needs an identity and a port of its own"
-            ) from error.__cause__  # the system's error: whoever supervises the peer may try again
+            ) from error.__cause__  # keep the system's error, after which a supervisor may try again
 
     def _deliver(self, owner: int, data: bytes) -> None:
-        if owner != NOBODY or data != self.node.group.signed:  # whoever looks for somebody brings the list to all
+        if owner != NOBODY or data != self.node.group.signed:  # skip copies of the held roster, which are frequent
             self.inbox.put(owner, data)
 
     def _receive(self, now: float, owner: int, data: bytes) -> None:
@@ -219,7 +224,7 @@ class Program:
                     self.transport.send(j, data)
 
     def _begin(self) -> None:
-        """Tell those who watch that it has begun."""
+        """Tell supervisor, audit log and status socket that the peer has started."""
         if self._chronicle is not None:
             self._chronicle.start()
         if hasattr(socket, "AF_UNIX"):
@@ -230,7 +235,7 @@ class Program:
         notify("READY=1")
 
     def _end(self) -> None:
-        """The state is safe, the neighbours are told, and the model is written."""
+        """Save the state, say goodbye to the neighbours, and write the model."""
         if not self.again:
             notify("STOPPING=1")
         if self._live is not None:
@@ -241,7 +246,7 @@ class Program:
             self._send(self.node.close(self._leaving))
             self._write_model()
             self._write_status(running=False)
-            if self.node.group.farewell is not None:  # it is kept: whoever starts the peer again is told at once
+            if self.node.group.farewell is not None:  # the roster that removed this peer is kept for the next start
                 with locked(self.folder):
                     write_atomic(self.folder / "roster", self.node.group.farewell)
         except (OSError, CoterieError) as error:
@@ -258,10 +263,10 @@ class Program:
                 self._finishing.join()
             self._finish(job_of(self.node))
             self._write_model()
-            self._write_status(running=False)  # its scores are those of this model
+            self._write_status(running=False)  # the scores in the status are those of this model
         self.log("stopped", wakes=self.node.wakes)
 
-    # -- now and then -------------------------------------------------------------------------------------------------
+    # -- periodic tasks -----------------------------------------------------------------------------------------------
 
     def _housekeeping(self, now: float) -> None:
         if now < min(self._due.values()):
@@ -269,7 +274,7 @@ class Program:
         for what, every, act in (
             ("link", LINK_EVERY, self._link),
             ("muted", LINK_EVERY, self._look_who_is_muted),
-            ("office", OFFICE_EVERY, self.office.look),
+            ("maintenance", MAINTENANCE_EVERY, self.maintenance.look),
             ("status", self.period, self._write_status),
             ("summary", SUMMARY_EVERY, self._summarise),
             ("model", LAB_EVERY if self.lab else MODEL_EVERY, self._write_model),
@@ -283,12 +288,12 @@ class Program:
                     act()
                 except (LedgerError, StateError):
                     raise
-                except (OSError, CoterieError) as error:  # neither a full disk nor a broken file is a reason to stop
+                except (OSError, CoterieError) as error:  # the peer goes on with a full disk or a damaged file
                     self.node.errors.report("disk" if isinstance(error, OSError) else what, f"{what}: {error}")
                     self.log("error", what=f"{what}: {error}")
 
     def _link(self) -> None:
-        """Keep connections to the neighbours, and let the members in."""
+        """Keep connections to the neighbours, and admit the members."""
         node = self.node
         if self.lab:
             with contextlib.suppress(OSError, ValueError):
@@ -313,7 +318,7 @@ class Program:
         self._linked = wanted
 
     def _look_for_roster(self) -> None:
-        """The list of members in the folder and the node's: the newer one goes to the other."""
+        """Compare the roster in the folder with the node's, and copy the newer one to the other place."""
         path = self.folder / "roster"
         stamp = path.stat().st_mtime_ns
         if stamp != self._roster_stamp:
@@ -332,18 +337,18 @@ class Program:
         self._roster_stamp = stamp
         self._look_for_fork()
         alerts = dict(self.node.errors.alerts)
-        for what, text in alerts.items():  # what somebody has to look at is in the log at once
-            if self._alerts.get(what) != text and what != "removed":  # which is its last word
+        for what, text in alerts.items():  # alerts are logged at once
+            if self._alerts.get(what) != text and what != "removed":  # "removed" is logged at the end
                 self.log(what, what=text)
         self._alerts = alerts
 
     def _look_for_fork(self) -> None:
-        """The evidence of a fork of the list of members is a file, as long as there is one."""
+        """Keep the two rosters of a fork in a file, as long as the fork lasts."""
         node, path = self.node, self.folder / "fork"
         if not self._fork_known:
             self._fork_known = True
-            if path.exists():  # of an earlier start: it may be healed since
-                with contextlib.suppress(DataError):  # damaged: whoever has seen it as well will say it again
+            if path.exists():  # of an earlier start; the fork may be healed since
+                with contextlib.suppress(DataError):  # a damaged file; other peers will report the fork again
                     self._send(node.take_roster(self.clock(), read_fork(read_bounded(path)).other))
                 if node.group.fork is None:
                     path.unlink()
@@ -357,7 +362,9 @@ class Program:
             write_atomic(path, encoded(node.group.fork), durable=False)
 
     def _look_for_rows(self) -> None:
-        """Take in the rows of a file that has changed; what is wrong with it is told, and the old ones stay."""
+        """Take in the rows of a file that has changed. If they cannot be read, report the error and keep the
+        old rows.
+        """
         try:
             work = None if self._feed is None else self._feed.look()
             if work is not None:
@@ -371,13 +378,13 @@ class Program:
             self._tell_of_rows()
 
     def _tell_of_rows(self) -> None:
-        """Tell the log of the rows, and of what was done to them."""
+        """Log the number of rows, and the notes on how they were read."""
         work = self.node.work
         aside = int(work.seen_labels.size) if work.aside else 0
         self.log("rows", count=work.size, aside=aside, **({"notes": list(work.notes)} if work.notes else {}))
 
     def _summarise(self) -> None:
-        """One line for all that was refused since the last one."""
+        """Log all refusals since the last summary in one line."""
         refused = self.node.mail.gate.refused.copy()
         if new := refused - self._told:
             self.log("refused", **new, last=self.node.mail.last_refusal)
@@ -388,18 +395,18 @@ class Program:
         reasons = self.transport.strangers()
         came = Counter({source: sum(counts.values()) for source, counts in reasons.items()})
         if strangers := came - self._strangers:
-            busiest = {source: reasons[source] for source, _ in strangers.most_common(STRANGERS_TOLD)}
+            busiest = {source: reasons[source] for source, _ in strangers.most_common(MAX_LOGGED_SOURCES)}
             self.log("strangers", connections=strangers.total(), sources=len(strangers), busiest=busiest)
         self._strangers = came
 
     def _look_who_is_muted(self) -> None:
-        """Do what the file ``muted`` says, for members that are there now."""
+        """Mute the members that the file ``muted`` names."""
         node = self.node
         wanted = addresses_of(read_muted(self.folder), node.group.roster) - {node.address}
         if wanted != node.group.muted:
             node.mute(self.clock(), wanted)
             self.log("muted", names=sorted(node.group.name_of(j) for j in wanted))
-            self._write_chronicle()  # now: it may be undone soon
+            self._write_chronicle()  # at once, because the mute may be undone soon
 
     def _write_status(self, running: bool = True) -> None:
         self._status, self._status_at = status_of(self, running), self.clock()
@@ -407,7 +414,7 @@ class Program:
         try:
             write_atomic(self.folder / "status.json", _json(self._status), private=True, durable=False)
             self.unwritten = None
-        except OSError as error:  # whoever asks the peer itself is told; the loop counts it, and goes on
+        except OSError as error:  # processes that ask the peer itself see the error; the loop counts it, and goes on
             self.unwritten = self._status["status_error"] = str(error)
             self._status["errors"]["disk"] = self.node.errors["disk"] + 1
             raise
@@ -423,13 +430,13 @@ class Program:
 
     @property
     def _finishes(self) -> bool:
-        """Whether the peer's own model is another than the one that it publishes. A lab looks at the latter alone."""
+        """Whether the peer's own model differs from the published one. A lab shows only the published one."""
         return not self.lab and self.node.method.privacy.finish is not None
 
     def _start_finishing(self) -> None:
-        """Work out the peer's own model in the background: messages do not wait for it."""
+        """Compute the peer's own model in a background thread, so that messages do not wait."""
         if self._finishes and (self._finishing is None or not self._finishing.is_alive()):
-            job = job_of(self.node)  # here, where nothing changes meanwhile
+            job = job_of(self.node)  # made in this thread, in which nothing changes meanwhile
             self._finishing = threading.Thread(target=self._finish, args=(job,), name="finish", daemon=True)
             self._finishing.start()
 
@@ -441,13 +448,13 @@ class Program:
             self.log("error", what=str(error))
 
     def _write_model(self) -> None:
-        """The model for the peer's own use."""
+        """Write the model for the peer's own use."""
         model = model_of(self.node, self._final)
         write_atomic(self.folder / "model.json", _json(model), private=True, durable=False)
 
 
 def _json(thing: dict[str, Any]) -> bytes:
-    """As json, in which there is no infinity: null in its place."""
+    """Encode as JSON. Infinity and NaN, which JSON does not have, become null."""
     try:
         return json.dumps(thing, allow_nan=False).encode()
     except ValueError:

@@ -1,4 +1,4 @@
-"""A peer as a service of systemd: a unit that takes from the process all that it does not need."""
+"""A systemd service for a peer: a unit without the permissions that the peer does not need."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from ..._files import Where
 from ...errors import ParameterError
 
-#: Where homes are: a service that needs none of them does not see them.
+#: Folders of users' homes, which are hidden from a service that needs none of them.
 HOMES = ("/home", "/root", "/run/user")
 
 _UNIT = """\
@@ -31,12 +31,12 @@ Environment=PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 HOME={folder} COTERIE_C
 UMask=0077
 Restart=on-failure
 RestartSec=10
-# Not understood, bad input, removed from the group: another start would not help.
+# A usage error, bad input, or removal from the group: another start would not help.
 RestartPreventExitStatus=2 3 5
 TimeoutStartSec=600
 TimeoutStopSec=60
 {watchdog}
-# What it may use.
+# Resources that the service may use.
 MemoryMax=2G
 TasksMax=64
 LimitNOFILE=4096
@@ -44,7 +44,7 @@ LimitCORE=0
 CPUWeight=50
 IOWeight=50
 
-# What it may see and do.
+# Files and system calls that the service may use.
 ReadWritePaths={writes}
 {reads}ProtectSystem=strict
 ProtectHome={home}
@@ -81,13 +81,13 @@ WantedBy=multi-user.target
 def unit_of(
     folder: Where, name: str, user: str, *, data: Path | None = None, admin: Path | None = None, relay: bool = False
 ) -> str:
-    """The text of a unit. ``data`` is where the rows are, which it may read; ``admin`` the group's folder, where it
-    renews certificates.
+    """Return the text of a unit. ``data`` is the path of the rows, which the service may read; ``admin`` is the group's
+    folder, in which it renews certificates.
     """
     where = Path(folder).resolve()
     if not re.fullmatch(r"[a-z_][a-z0-9_-]*\$?", user):
         raise ParameterError(f"user={user!r:.80} is not the name of a user")
-    # Not resolved: the interpreter of a virtual environment is a link, and is found by its own name.
+    # Not resolved, because the interpreter of a virtual environment is a link that must be called by its own name.
     interpreter = Path(os.path.abspath(sys.executable))
     used = [where, interpreter, *(path.resolve() for path in (data, admin) if path is not None)]
     for path in used:
@@ -104,7 +104,7 @@ def unit_of(
         user=user,
         folder=where,
         writes=where if admin is None else f"{where} {admin.resolve()}",
-        # A peer that hangs is started again; one that is busy with a long step is not.
+        # A peer that hangs is restarted. The limit is long enough for slow steps.
         watchdog="" if relay else "WatchdogSec=300\n",
         reads=f"ReadOnlyPaths={data.resolve()}\n" if outside and data is not None else "",
         home="read-only" if at_home else "yes",
@@ -113,8 +113,8 @@ def unit_of(
 
 
 def owner_of(folder: Where) -> str:
-    """The user whose folder it is."""
+    """Return the user who owns a folder."""
     try:
         return Path(folder).owner()
     except (KeyError, OSError, NotImplementedError):
-        raise ParameterError(f"it is not known who owns {folder}: say who runs the peer with --user") from None
+        raise ParameterError(f"the owner of {folder} is unknown: name the user who runs the peer with --user") from None

@@ -1,8 +1,8 @@
-"""What a peer's owner sets on this machine: ``peer.toml``, how it is run, and ``muted``, whom it does not listen to.
+"""Settings of a peer's owner on this machine: ``peer.toml``, and the file ``muted`` with names of ignored members.
 
-Nothing in ``peer.toml`` is secret or agreed upon; flags override it. A mute is this peer's own: nobody is told, and the
-list of members stays as it is. To the peer, a muted member is one that has gone: its edge and all that came by it is
-dropped, and what it sends is refused.
+Nothing in ``peer.toml`` is secret or agreed on in the group; flags override it. Muting concerns this peer only: nobody
+is informed, and the roster stays as it is. The peer treats a muted member as one that has left: it drops the edge and
+all that came by it, and refuses its messages.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LEVELS = ("info", "warning")
 
 
 def _key(kinds: tuple[type, ...], must: str, example: Any, comment: str, default: Any = None, holds: Any = bool) -> Any:
-    """A setting: the types that it may be of, what must hold of it and in words, and how it is shown in the file."""
+    """Make a setting: its types, the condition that holds, the condition in words, and its text in the file."""
     return field(default=default, metadata=dict(kinds=kinds, must=must, example=example, comment=comment, holds=holds))
 
 
@@ -39,14 +39,14 @@ def _flag(comment: str, default: bool | None = False) -> Any:
 
 
 def _number(must: str, low: float, high: float, example: float, comment: str, default: Any = None) -> Any:
-    """A number in a range; a whole one if its example is."""
+    """Make a setting with a number in a range; a whole number if its example is one."""
     kinds = (int,) if isinstance(example, int) else (int, float)
     return _key(kinds, must, example, comment, default, lambda x: low <= x <= high)
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What ``peer.toml`` says. None: the default of whoever uses it."""
+    """The settings in ``peer.toml``. None stands for a default."""
 
     data: str | None = _path("rows.csv", "This peer's own rows: csv or parquet. They never leave.")
     holdout: float | None = _number(
@@ -59,7 +59,7 @@ class Settings:
         (str,), f"one of {', '.join(LEVELS)}", "info", "What is logged, at least.", "info", LEVELS.__contains__
     )
     silent_minutes: float = _number(
-        "a number > 0", 5e-324, inf, 10.0, "`coterie peer check` warns if nobody was heard for so long.", 10.0
+        "a number > 0", 5e-324, inf, 10.0, "`coterie peer check` warns if no neighbour was heard for so long.", 10.0
     )
     share_health: bool = _flag("Tell the group how this peer is doing, for `coterie watch`.")
     admin: str | None = _path("../club", "The group's folder, if the admin's machine is this one.")
@@ -70,7 +70,7 @@ class Settings:
     )
 
     def path(self, folder: Where, name: str) -> Path | None:
-        """One of the paths: as it is, or in the peer's folder if it is relative."""
+        """Return the path in a setting. A relative path is relative to the peer's folder."""
         given = getattr(self, name)
         return None if given is None else Path(folder, Path(given).expanduser())
 
@@ -79,7 +79,7 @@ _KEYS = {one.name: one.metadata for one in fields(Settings)}
 
 
 def read_settings(folder: Where) -> Settings:
-    """The settings in a peer's folder; all defaults if there is no file. What is wrong in it is named."""
+    """Read the settings in a peer's folder, or return the defaults. An error names the bad setting."""
     path = Path(folder) / FILE
     if not path.exists():
         return Settings()
@@ -96,14 +96,14 @@ def _check(where: str, name: str, value: Any) -> None:
     key = _KEYS.get(name)
     if key is None:
         raise ParameterError(f"{where}: {name!r:.80} is not known; there are {', '.join(_KEYS)}")
-    # A bool is an int for Python, and not for anybody else.
+    # In Python a bool is an int, but a setting that is a number must not be true or false.
     right = isinstance(value, key["kinds"]) and (bool in key["kinds"] or not isinstance(value, bool))
     if not (right and key["holds"](value)):
         raise ParameterError(f"{where}: {name} = {value!r:.80} must be {key['must']}")
 
 
 def write_settings(folder: Where, **given: Any) -> Path:
-    """A ``peer.toml`` with comments, in which these are set; one that is there is left as it is."""
+    """Write a ``peer.toml`` with comments and these settings. An existing file is not changed."""
     path = Path(folder) / FILE
     known = {name: value for name, value in given.items() if value is not None}
     for name, value in known.items():
@@ -114,14 +114,14 @@ def write_settings(folder: Where, **given: Any) -> Path:
     lines[0] += " relative paths\n# are relative to this folder. Lines that begin with # are off."
     for name, key in _KEYS.items():
         on = name in known
-        # Text and numbers of TOML are written as in json.
+        # Text and numbers have the same form in TOML and in JSON.
         value = json.dumps(known[name] if on else key["example"], ensure_ascii=False)
         lines += [f"# {key['comment']}", f"{'' if on else '# '}{name} = {value}", ""]
     return write_atomic(path, "\n".join(lines).encode())
 
 
 def overridden(settings: Settings, **given: Any) -> Settings:
-    """The settings, with what was given as flags in place of what the file says."""
+    """Return the settings with the values of flags in place of those in the file."""
     return replace(settings, **{name: value for name, value in given.items() if value is not None})
 
 
@@ -129,7 +129,7 @@ def overridden(settings: Settings, **given: Any) -> Settings:
 
 
 def read_muted(folder: Where) -> list[str]:
-    """Names of those that are muted."""
+    """Read the names of muted members."""
     path = Path(folder) / MUTED
     if not path.exists():
         return []
@@ -143,12 +143,12 @@ def read_muted(folder: Where) -> list[str]:
 
 
 def write_muted(folder: Where, names: Iterable[str]) -> None:
-    """Mute these, and nobody else."""
+    """Write the names of muted members."""
     write_atomic(Path(folder) / MUTED, json.dumps(sorted(set(names))).encode() + b"\n")
 
 
 def change_muted(folder: Where, roster: Roster, me: str, name: str, undo: bool = False) -> list[str]:
-    """Mute one more member, or listen to it again; all that are muted then."""
+    """Mute a member, or undo this, and return the names of all muted members."""
     with locked(Path(folder)):
         muted = read_muted(folder)
         if undo:
@@ -156,7 +156,7 @@ def change_muted(folder: Where, roster: Roster, me: str, name: str, undo: bool =
                 raise DataError(f"{name!r:.80} is not muted; muted: {', '.join(muted) or 'nobody'}")
             muted.remove(name)
         else:
-            roster.by_name(name)  # or it says who there is
+            roster.by_name(name)  # raises a DataError that names the members
             if name == me:
                 raise DataError(f"{name!r} is this peer itself")
             muted = sorted({*muted, name})
@@ -165,6 +165,6 @@ def change_muted(folder: Where, roster: Roster, me: str, name: str, undo: bool =
 
 
 def addresses_of(names: Iterable[str], roster: Roster) -> frozenset[int]:
-    """Addresses of those names that are members."""
+    """Return the addresses of those names that are members."""
     wanted = set(names)
     return frozenset(member.address for member in roster.members if member.name in wanted)

@@ -1,7 +1,7 @@
-"""What a peer keeps across restarts, as one file: versioned, checksummed, saved whole or not at all.
+"""The saved state of a peer, as one file: versioned, checksummed, saved completely or not at all.
 
-A record is a magic word, the SHA-256 of the rest, and a msgpack record of names and arrays. Nothing in it is code. The
-file has room for two of them (:class:`FileStore`).
+A record is a magic word, the SHA-256 of the rest, and a msgpack record of names and arrays. It holds no code. The file
+has room for two records (:class:`FileStore`).
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from ...core.loop import ANEW
 from ...errors import DataError, StateError
 
 MAGIC = b"coterie state 3\n"
-#: No state is larger.
-LARGEST = 1 << 30
-#: The file: a page with this and the bytes that each content has room for; then the two, each after its number, its
-#: length and its CRC, which begins with the number. (A record has a stronger checksum of its own.)
-FILE_MAGIC, PAGE = b"coterie states 1\n", 4096
+#: Maximal bytes of a state.
+MAX_STATE_BYTES = 1 << 30
+#: Layout of the file: a page with this magic word and the size of a slot; then two slots. A slot has a number, a
+#: length, a CRC that covers the number, and the content. (A record has a stronger checksum of its own.)
+FILE_MAGIC, PAGE_BYTES = b"coterie states 1\n", 4096
 _SLOT = struct.Struct("<QQI")
 _FLAGS = os.O_WRONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 
 
 class Record(msgspec.Struct, frozen=True):
-    """What is kept."""
+    """The saved state."""
 
     run: str
     address: int
-    starts: int  # how often the peer has been started
+    starts: int  # number of times that the peer was started
     largest: int  # rows of the largest data set heard of
     wakes: int
     gone: list[int]  # members that have left for good
@@ -45,45 +45,48 @@ class Record(msgspec.Struct, frozen=True):
 
 
 class Store(Protocol):
-    """Where a state is kept."""
+    """Storage of a state."""
 
     def load(self) -> bytes | None:
-        """The last content saved, or None."""
+        """Return the last saved content, or None."""
 
     def save(self, content: bytes) -> None:
-        """Replace it. When this returns, the content is safe; when it raises OSError, the old or the new one is."""
+        """Replace the content. After return, the new content is safe; after an OSError, either the old or the new one
+        is.
+        """
 
 
 class FileStore:
-    """A state on disk, for its owner's eyes only: a file with room for the last content saved, and the one before.
+    """A state on disk, readable by its owner only: a file with two slots, for the last saved content and the one
+    before.
 
-    The older one is overwritten where it is, so that a save costs one write and one wait for the disk: no file is made,
-    and no name changes. Contents are numbered, and have a checksum each; of a save that was cut off, the other is left.
+    A save overwrites the older slot in place, so it costs one write and one sync, and neither creates nor renames a
+    file. Slots are numbered and checksummed; if a save is cut off, the other slot is still valid.
     """
 
     def __init__(self, path: Where):
         self.path = Path(path)
-        self._room = self._number = self._file = 0  # bytes for each; the number of the last; which file that is
+        self._room = self._number = self._file = 0  # size of a slot; number of the last save; inode of the file
 
     def load(self) -> bytes | None:
-        """The last content saved, or None."""
+        """Return the last saved content, or None."""
         try:
             found = self.path.read_bytes()
         except FileNotFoundError:
             return None
         except OSError as error:
             raise StateError(f"cannot read {self.path}: {error.strerror}") from None
-        if not found.startswith(FILE_MAGIC) or len(found) < PAGE:
-            return found  # the reader will say what is wrong with it
+        if not found.startswith(FILE_MAGIC) or len(found) < PAGE_BYTES:
+            return found  # the reader reports what is wrong
         room = int.from_bytes(found[len(FILE_MAGIC) : len(FILE_MAGIC) + 8], "little")
-        kept = [_read_slot(found[at : at + room]) for at in (PAGE, PAGE + room)]
+        kept = [_read_slot(found[at : at + room]) for at in (PAGE_BYTES, PAGE_BYTES + room)]
         good = [one for one in kept if one is not None]
         if not good:
             raise damaged(str(self.path))
         return max(good)[1]
 
     def save(self, content: bytes) -> None:
-        """Keep it in place of the one before the last. Nobody else writes here."""
+        """Overwrite the older slot. There must be no other writer."""
         number = self._number + 1
         slot = _SLOT.pack(number, len(content), zlib.crc32(content, number & 0xFFFFFFFF)) + content
         if len(slot) > self._room or not self._overwrite(slot, number % 2):
@@ -92,32 +95,32 @@ class FileStore:
         self._number = number
 
     def _overwrite(self, slot: bytes, place: int) -> bool:
-        """False if the file is not there any more."""
+        """Overwrite a slot. Return False if the file was replaced or deleted."""
         with naming(self.path):
             try:
                 fd = os.open(self.path, _FLAGS)
             except FileNotFoundError:
                 return False
             try:
-                if os.fstat(fd).st_ino != self._file:  # somebody has put another one there
+                if os.fstat(fd).st_ino != self._file:  # another process has replaced the file
                     return False
-                write_all(fd, slot, PAGE + place * self._room)
+                write_all(fd, slot, PAGE_BYTES + place * self._room)
                 sync(fd)
             finally:
                 os.close(fd)
         return True
 
     def _make(self, slot: bytes) -> None:
-        """A new file, with room to grow; it is on the disk, as its name is, before it takes the old one's place."""
+        """Write a new file with room to grow. It is synced to disk, with its name, before it replaces the old one."""
         self._room = 0
-        room = PAGE * (1 + (len(slot) + len(slot) // 4) // PAGE)
-        head = (FILE_MAGIC + room.to_bytes(8, "little")).ljust(PAGE, b"\0")
+        room = PAGE_BYTES * (1 + (len(slot) + len(slot) // 4) // PAGE_BYTES)
+        head = (FILE_MAGIC + room.to_bytes(8, "little")).ljust(PAGE_BYTES, b"\0")
         write_atomic(self.path, head + bytes(room) + slot.ljust(room, b"\0"), private=True, one_writer=True)
         self._room, self._file = room, self.path.stat().st_ino
 
 
 def _read_slot(slot: bytes) -> tuple[int, bytes] | None:
-    """Number and content, or None if it was not written to its end."""
+    """Return number and content of a slot, or None if it was not written completely."""
     if len(slot) < _SLOT.size:
         return None
     number, length, checksum = _SLOT.unpack_from(slot)
@@ -127,7 +130,7 @@ def _read_slot(slot: bytes) -> tuple[int, bytes] | None:
 
 
 def damaged(name: str) -> StateError:
-    """What to say of a file that is not as it was written."""
+    """Return the error for a file whose checksum is wrong."""
     return StateError(
         f"{name} is damaged: its checksum is wrong. Without that file, the peer begins again from its data"
     )
@@ -138,15 +141,17 @@ _decode = msgspec.msgpack.Decoder(Record).decode
 
 
 def write_record(record: Record) -> bytes:
-    """A record as the content of a file."""
+    """Return a record as the content of a file."""
     text = _encode(record)
     return with_checksum(MAGIC, text)
 
 
 def read_record(content: bytes, name: str = "the state") -> Record:
-    """The other way round; a :class:`~coterie.errors.StateError` if one bit is not as it was written."""
+    """Read a record: the inverse of :func:`write_record`. Raise a :class:`~coterie.errors.StateError` if a bit is
+    wrong.
+    """
     try:
-        text = without_checksum(MAGIC, content if len(content) <= LARGEST else b"")
+        text = without_checksum(MAGIC, content if len(content) <= MAX_STATE_BYTES else b"")
     except DataError:
         raise StateError(f"{name} is not a state of a peer, or one of another version of coterie") from None
     if text is None:
@@ -158,12 +163,12 @@ def read_record(content: bytes, name: str = "the state") -> Record:
 
 
 def fields(group: Any, name: str) -> Iterator[tuple[str, np.ndarray]]:
-    """The arrays of a (nested) tuple or dictionary with their paths, without those called ``cache``."""
+    """Yield the arrays of a (nested) tuple or dictionary with their paths, except those named ``cache``."""
     return _archive.flat(name, group, ".", ANEW)
 
 
 def pack(name: str, group: Any) -> dict[str, tuple[str, list[int], bytes]]:
-    """Arrays of a (nested) tuple or dictionary, to be kept."""
+    """Return the arrays of a (nested) tuple or dictionary in the form in which they are saved."""
     found = {}
     for path, array in fields(group, name):
         if sys.byteorder == "big":  # pragma: no cover - not on this machine
@@ -173,7 +178,7 @@ def pack(name: str, group: Any) -> dict[str, tuple[str, list[int], bytes]]:
 
 
 def unpack(arrays: dict[str, tuple[str, list[int], bytes]], path: str) -> np.ndarray:
-    """One array that was kept."""
+    """Return one saved array."""
     if path not in arrays:
         raise StateError(f"the state has no {path!r}")
     dtype, shape, content = arrays[path]
@@ -186,7 +191,7 @@ def unpack(arrays: dict[str, tuple[str, list[int], bytes]], path: str) -> np.nda
 
 
 def restored(peer: Any, stored: dict[str, tuple[str, list[int], bytes]]) -> tuple[Any, Any, Any]:
-    """World, own state and state of the edges as they were kept, for :meth:`coterie.engines.peer.Peer.resume`."""
+    """Return the agents' arrays, own state and edges' state as saved, for :meth:`coterie.engines.peer.Peer.resume`."""
     edges = {name: unpack(stored, f"arrays.{name}") for name in ("peer", "inverse", "weight", "choice")}
     arrays = peer.arrays._replace(edge_start=np.array([0, edges["peer"].shape[0]]), **edges)
     own, edge = peer.method.start(arrays, _like(unpack(stored, f"own.{theta_path(peer.own)}"), peer.theta[None, :]))
@@ -194,7 +199,7 @@ def restored(peer: Any, stored: dict[str, tuple[str, list[int], bytes]]) -> tupl
 
 
 def theta_path(own: Any) -> str:
-    """Where the models are in the state of a method, which may be composed of others."""
+    """Return the path of the models in the state of a method, which may be composed of other methods."""
     return "theta" if "theta" in own._fields else f"model.{theta_path(own.model)}"
 
 
@@ -205,11 +210,11 @@ def _like(found: np.ndarray, expected: np.ndarray) -> np.ndarray:
 
 
 def filled(group: Any, arrays: dict[str, tuple[str, list[int], bytes]], name: str, slots: int | None = None) -> Any:
-    """The same tuple with what was kept in place of its arrays."""
+    """Return a tuple of this structure with saved arrays in place of its own."""
 
     def restored(path: str, part: np.ndarray) -> np.ndarray:
         kept = unpack(arrays, path)
-        # What an edge has room for may have grown since it began.
+        # The number of columns may have grown since an edge was made.
         fits = kept.shape == part.shape if slots is None else kept.shape[:1] == (slots,) and kept.ndim == part.ndim
         if not fits or kept.dtype != part.dtype:
             raise StateError(f"{path} of the state is of shape {kept.shape}, and should be {part.shape}")

@@ -1,7 +1,7 @@
-"""How packets travel between peers: a small contract, and the transports that keep it.
+"""Sending packets between peers: a protocol, and the transports that implement it.
 
-``memory`` carries them between threads of one process, for tests and examples; ``over_tls`` between programs and
-computers, over mutual TLS. :func:`coterie.testing.check_transport` checks the contract on any other.
+``memory`` connects threads of one process, for tests and examples. ``over_tls`` connects programs and computers over
+mutual TLS. :func:`coterie.testing.check_transport` checks that a transport obeys the protocol.
 """
 
 from __future__ import annotations
@@ -11,29 +11,29 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from ...core.arrays import EVERYONE
 
-#: What a transport does with a packet that came: ``deliver(owner, data)``.
+#: Function that takes a received packet: ``deliver(owner, data)``.
 Deliver = Callable[[int, bytes], None]
-#: What a transport does with a signed roster that came.
+#: Function that takes a received signed roster.
 DeliverRoster = Callable[[bytes], None]
 
 
 class Contact(NamedTuple):
-    """Where a member is found."""
+    """Name, address, endpoint and key of a member."""
 
     name: str
     address: int
-    endpoint: str | None = None  # "host:port", or None: nobody can connect to it, it is reached through a relay
-    #: Its Ed25519 public key: what it pre-authentications with, and what messages through relays are sealed for.
+    endpoint: str | None = None  # "host:port"; None: reachable through a relay only
+    #: Ed25519 public key, for pre-authentications and for sealing messages that go through relays.
     key: bytes | None = None
 
 
 def contacts_of(roster: Any) -> list[Contact]:
-    """The members of a roster, as a transport must know them."""
+    """Return the contacts of all members of a roster."""
     return [Contact(member.name, member.address, member.endpoint, member.key) for member in roster.members]
 
 
 class Reachable(Protocol):
-    """Anything with a name and an endpoint, such as a relay of a roster or a :class:`Contact`."""
+    """An object with a name and an endpoint, such as a relay of a roster or a :class:`Contact`."""
 
     @property
     def name(self) -> str: ...  # noqa: D102
@@ -44,85 +44,89 @@ class Reachable(Protocol):
 
 @runtime_checkable
 class Transport(Protocol):
-    """Carries packets, which are bytes, between members.
+    """Sends packets, which are bytes, between members.
 
-    Delivery is AT MOST ONCE: a packet arrives unchanged and once, or not at all, and nobody is told. Packets are lost
-    while connections form or break, when a queue is full, and when they are longer than the transport's limit. Those
-    of one sender may overtake each other where they take different ways.
+    Delivery is AT MOST ONCE: a packet arrives unchanged and once, or not at all, and the sender is not told. Packets
+    are lost while connections form or break, when a queue is full, and when they exceed the transport's limit. Packets
+    of one sender may overtake each other on different routes.
 
     Every method may be called from any thread, also from inside ``deliver``, and none of them waits for another peer.
     """
 
     @property
     def contact(self) -> Contact:
-        """Who I am, as others must know me to reach me."""
+        """Contact of this member itself."""
 
     @property
     def serial(self) -> str | None:
-        """Serial number of my certificate, in lower-case hex without leading zeros; None if there is none."""
+        """Serial number of this member's certificate, in lower-case hex without leading zeros; None if there is
+        none.
+        """
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """How many packets were ``sent``, ``received``, and ``dropped: <reason>``: a copy. Sent is not delivered."""
+        """Numbers of packets ``sent``, ``received``, and ``dropped: <reason>``, as a copy. Sent does not imply
+        delivered.
+        """
 
     def dropped(self) -> dict[int, dict[str, int]]:
-        """Packets that were dropped, by member: ``from: <reason>`` and ``to: <reason>``. A copy."""
+        """Numbers of dropped packets, by member: ``from: <reason>`` and ``to: <reason>``, as a copy."""
 
     def strangers(self) -> dict[str, dict[str, int]]:
-        """Connections that came to nothing before a name was proven: reasons by source, of the last sources. A copy."""
+        """Numbers of connections that failed before a name was proven, by source and reason, as a copy."""
 
     def open(self, deliver: Deliver, roster: DeliverRoster | None = None) -> None:
-        """Start. Packets may come before this returns. After :meth:`close`, it may be opened again.
+        """Start. Packets may come before this returns. A transport may be opened again after :meth:`close`.
 
         ``deliver(owner, data)`` is called with every packet, in any thread but never inside :meth:`send`; it must not
-        block. ``owner`` is the address of the member that the key belongs to on which the packet came: a claim, as
-        good as the transport's access control, that the signature must prove. What it raises is logged.
-        ``roster(signed)`` is called with every signed roster that a member publishes: unchecked, so verify it.
+        block. ``owner`` is the address of the member whose key was used for the connection: it is as trustworthy as the
+        transport's access control, and the packet's signature must prove it. An exception in ``deliver`` is logged.
+        ``roster(signed)`` is called with every signed roster that arrives. It is not verified.
         """
 
     def admit(self, contacts: Iterable[Contact], revoked: Iterable[str] = ()) -> None:
-        """Whom to let in, and to whom packets may go: everybody in the roster. Replaces those of before.
+        """Replace the set of members whose connections and packets are accepted.
 
-        Members that are linked are admitted too. Certificates with these serial numbers are refused at once, also
-        where there is a connection.
+        Linked members are admitted, too. Certificates with revoked serial numbers are refused at once, also on existing
+        connections.
         """
 
     def link(self, contacts: Iterable[Contact]) -> None:
-        """Neighbours to stay connected with, instead of those of before. At once for :meth:`send`, soon for the wires.
+        """Replace the neighbours to stay connected with: immediately for :meth:`send`, soon for connections.
 
-        Each side links for itself: my broadcasts go to those I link, whether or not they link me. Connections with
-        those that stay are not touched.
+        Each side links for itself: broadcasts go to the members linked here, whether or not they link this peer.
+        Connections with members that stay linked are not interrupted.
         """
 
     def send(self, to: int, data: bytes) -> None:
-        """Send a packet, at most once. Never waits for the other side, never raises for a peer that is not there.
+        """Send a packet at most once. Never waits for the receiver, and never raises for an absent one.
 
-        ``to`` is an address, linked or only admitted; or ``EVERYONE``, all linked neighbours and nobody else.
+        ``to`` is an address, linked or only admitted; or ``EVERYONE``, for all linked neighbours.
         """
 
     def publish_roster(self, signed: bytes, to: int = EVERYONE) -> None:
-        """Give a signed roster to everybody connected, or at least to one member; at most once, like packets."""
+        """Send a signed roster to all connected members, or at least to one member; at most once, as for packets."""
 
     def keep_roster(self, signed: bytes) -> None:
-        """The roster for *non-members*: those with a good certificate that are not admitted.
+        """Set the roster for *non-members*: peers with a valid certificate that are not admitted.
 
-        Such a one is so new that we do not know it yet, or was removed. It is handed this roster and may hand over its
-        own, which is delivered like any other; nothing else passes until it is admitted.
+        A non-member is newer than the roster held here, or was removed. It is sent this roster and may send its own
+        one, which is delivered like any other. Nothing else is accepted from it.
         """
 
     def reload(self) -> None:
-        """Read my certificate and the authority's anew, for connections that are made from now on."""
+        """Read the certificates again, for new connections."""
 
     def use_relays(self, relays: Iterable[Reachable]) -> None:
-        """Go through these where there is no other way, instead of those of before."""
+        """Replace the relays to use where there is no direct connection."""
 
     def alive(self) -> set[int]:
-        """Addresses that were seen alive and not yet seen to vanish, as far as the transport can tell."""
+        """Addresses of the members that are connected, as far as the transport can tell."""
 
     def close(self) -> None:
-        """Stop: nothing is sent any more, nothing delivered once it returns (unless called inside ``deliver``).
+        """Stop: nothing is sent or delivered after this returns, unless it was called inside ``deliver``.
 
-        Twice is fine. Never raises.
+        May be called twice. Never raises.
         """
 
 

@@ -1,8 +1,8 @@
-"""One connection: TLS 1.3 over TCP, and frames in it.
+"""One connection: TLS 1.3 over TCP, with frames inside.
 
-TLS is done with ``ssl.MemoryBIO`` inside a plain protocol rather than with asyncio's own TLS: so somebody who has
-proven nothing costs no task and no large buffer, and all bounds before and during the handshake are ours. A frame is
-one byte that says what it is, three that say how long, and the thing itself.
+TLS runs on ``ssl.MemoryBIO`` inside a plain protocol instead of asyncio's own TLS. So a stranger costs no task and no
+large buffer, and all bounds before and during the handshake are set here. A frame is one byte for its kind, three bytes
+for its length, and its body.
 """
 
 from __future__ import annotations
@@ -21,39 +21,39 @@ if TYPE_CHECKING:
     from .front import Stranger
     from .hub import Hub
 
-#: What a connection is: under way to a proven name; dialled by me, who waits to be let in; somebody's who is not on the
-#: list of members, mine with them or theirs with me; a link; or over.
+#: Stages of a connection: handshake; dialled, and waiting to be admitted; exchange of rosters with a non-member; link;
+#: over.
 SHAKING, WAITING, VISIT, UP, OVER = "shaking", "waiting", "visit", "up", "over"
-#: Bytes of frames that share one TLS record, about.
-RECORD = 16_000
-#: Seconds for what was queued when a connection is ended in order.
-LEAVE = 1.0
+#: Approximate bytes of frames that share one TLS record.
+RECORD_BYTES = 16_000
+#: Seconds for sending queued frames when a connection is closed in order.
+CLOSE_TIMEOUT = 1.0
 
 _HEADER = struct.Struct(">I")
 _SIZE = (1 << 24) - 1
 
-PING = 0  # empty: any bytes that arrive are a sign of life
+PING = 0  # empty, because any bytes that arrive show that the sender is live
 MESSAGE = 1
-LIST = 2  # a signed list of members
-FORWARD = 3  # to a relay: whom it is for, and a sealed message or a list; from a relay: whom it is from
-PRESENT = 4  # from a relay: the names of all that are connected with it
-ADMITTED = 5  # to who has dialled: you are in
-VISITING = 6  # or: you are not on my list of members, and may bring yours
+LIST = 2  # a signed roster
+FORWARD = 3  # to a relay: receiver, and a sealed message or a roster; from a relay: sender, and the same
+PRESENT = 4  # from a relay: the names of all members that are connected with it
+ADMITTED = 5  # to the dialling side: it is admitted
+VISITING = 6  # to the dialling side: it is not on the roster, and may send its own roster
 
 
 def frame(kind: int, body: bytes = b"") -> bytes:
-    """A frame as it travels."""
+    """Return the bytes of a frame."""
     return _HEADER.pack(kind << 24 | len(body)) + body
 
 
 def forward(name: str, kind: int, body: bytes) -> bytes:
-    """The body of a FORWARD: to, or from, a member."""
+    """Return the body of a FORWARD to or from a member."""
     plain = name.encode()
     return bytes([len(plain)]) + plain + bytes([kind]) + body
 
 
 def read_forward(body: bytes) -> tuple[str, int, bytes] | None:
-    """Name, kind and body of what is forwarded; None if it is no such thing."""
+    """Return name, kind and body in a FORWARD, or None if the body is malformed."""
     size = body[0] if body else 0
     if len(body) < size + 2:
         return None
@@ -64,15 +64,15 @@ def read_forward(body: bytes) -> tuple[str, int, bytes] | None:
 
 
 class Reader:
-    """Bytes to frames. One that is too long is passed over, and never kept."""
+    """Splits bytes into frames. A frame that is too long is skipped, and never stored."""
 
     def __init__(self, longest: Mapping[int, int]):
-        self._longest = longest  # by kind; 0 for those that are not there
+        self._longest = longest  # maximal bytes by kind; 0 for unknown kinds
         self._rest = bytearray()
         self._skip = 0
 
     def feed(self, data: bytes) -> list[tuple[int, bytes | None]]:
-        """The frames that are complete now: kind and body, or kind and None for one that is too long."""
+        """Return the frames that are complete now: kind and body, or kind and None for a frame that is too long."""
         out: list[tuple[int, bytes | None]] = []
         rest = self._rest
         if self._skip:
@@ -85,7 +85,7 @@ class Reader:
             if len(rest) < 4 or len(rest) - 4 < (_HEADER.unpack_from(rest)[0] & _SIZE):
                 head = _HEADER.unpack_from(rest)[0] if len(rest) >= 4 else 0
                 if head & _SIZE <= self._longest.get(head >> 24, 0):
-                    return out  # the common case of a long one: nothing to look at yet
+                    return out  # the common case of a long frame: it is not complete yet
             data = bytes(rest)
             rest.clear()
         at, end = 0, len(data)
@@ -112,14 +112,14 @@ _PING = frame(PING)
 
 
 class Channel(asyncio.BufferedProtocol):
-    """A connection that somebody has made to me (a stranger at first), or I to ``expect``."""
+    """A connection that was accepted from a stranger, or dialled to the member ``expect``."""
 
     def __init__(self, hub: Hub, expect: str | None = None, stranger: Stranger | None = None, first: bytes = b""):
         self.hub, self.expect, self.stranger, self._first = hub, expect, stranger, first
         self.stage = SHAKING
-        self.name: str | None = None  # once it is proven
+        self.name: str | None = None  # once the certificate has proven it
         self.proof: Proof | None = None
-        self.preauth = b""  # said before the handshake
+        self.preauth = b""  # sent before the handshake
         self._buffer = hub.buffer
         self._transport: asyncio.Transport | None = None
         self._tls: ssl.SSLObject | None = None
@@ -147,7 +147,7 @@ class Channel(asyncio.BufferedProtocol):
     # -- the connection
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """The TCP connection is there."""
+        """Begin the handshake."""
         self._transport = transport
         if self.stage == OVER or self.hub.closed:
             self.stage = OVER
@@ -155,8 +155,8 @@ class Channel(asyncio.BufferedProtocol):
             return
         transport.set_write_buffer_limits(high=self.hub.limits.high)
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        papers = self.hub.papers
-        context = papers.dialling if self.expect is not None else papers.accepting
+        contexts = self.hub.contexts
+        context = contexts.dialling if self.expect is not None else contexts.accepting
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=self.expect is None)
         if self.expect is not None:
             transport.write(self.preauth)
@@ -168,26 +168,26 @@ class Channel(asyncio.BufferedProtocol):
             self._shake()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is gone."""
+        """Note that the connection is lost."""
         if self._transport is not None:
             self.hub.leaving.discard(self._transport)
         self.fail("broken off" if self.name is None else "lost")
 
     def eof_received(self) -> bool:
-        """The other side has hung up."""
+        """Close the connection when the other side has closed it."""
         return False
 
     def fail(self, reason: str) -> None:
-        """End it at once."""
+        """Close the connection at once."""
         if self.stage != OVER:
             before, self.stage = self.stage, OVER
-            if self._transport is not None:  # or it is, when it is made
+            if self._transport is not None:  # otherwise it is aborted when it is made
                 self._transport.abort()
             self._queue.clear()
             self.hub.ended(self, before, reason)
 
     def finish(self, reason: str) -> None:
-        """End it after what is queued was sent."""
+        """Close the connection after sending what is queued."""
         if self.stage == OVER:
             return
         self._flush()
@@ -196,17 +196,17 @@ class Channel(asyncio.BufferedProtocol):
             transport = self._transport
             self.hub.leaving.add(transport)
             transport.close()
-            self.hub.loop.call_later(LEAVE, transport.abort)
+            self.hub.loop.call_later(CLOSE_TIMEOUT, transport.abort)
         self.hub.ended(self, before, reason)
 
-    # -- bytes in
+    # -- receiving
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where to put what comes."""
+        """Return the buffer for received bytes."""
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Something came."""
+        """Process received bytes."""
         if self.stage == OVER:
             return
         self.last_in = self.hub.loop.time()
@@ -216,7 +216,7 @@ class Channel(asyncio.BufferedProtocol):
             return
         self._early += nbytes
         self._shake()
-        # Counted afterwards: a member's first letters may come together with the end of its handshake.
+        # Counted after the handshake, because a member's first messages may come together with its end.
         if self.stage == SHAKING and self._early > self.hub.limits.early:
             self.fail("too much before a name")
 
@@ -228,11 +228,11 @@ class Channel(asyncio.BufferedProtocol):
             self._put_out()
             return
         except ssl.SSLError as error:
-            self._put_out()  # the alert
+            self._put_out()  # sends the TLS alert
             self.fail((error.reason or "not TLS").lower().replace("_", " "))
             return
         self._put_out()
-        proof = self.hub.papers.proof(self._tls)
+        proof = self.hub.contexts.proof(self._tls)
         if proof is None:
             self.fail("a certificate of another kind")
             return
@@ -262,7 +262,7 @@ class Channel(asyncio.BufferedProtocol):
                         if kind == PING:
                             continue
                         if body is None:
-                            hub.drop("from", self.name or "", "too large")  # it was passed over
+                            hub.drop("from", self.name or "", "too large")  # the frame was skipped
                         elif kind == LIST and not self._lists.take(self.last_in):
                             hub.drop("from", self.name or "", "too many lists")
                         else:
@@ -280,7 +280,7 @@ class Channel(asyncio.BufferedProtocol):
             self._put_out()
 
     def _throttle(self, wait: float) -> None:
-        """Read no more from it for a while: it sends more than it may, and then the system holds it back."""
+        """Stop reading for a while, because the sender exceeds its rate. TCP then holds it back."""
         if not self.throttled and self._transport is not None:
             self.throttled = True
             self._transport.pause_reading()
@@ -293,10 +293,10 @@ class Channel(asyncio.BufferedProtocol):
             self.last_in = self.hub.loop.time()
             self._transport.resume_reading()
 
-    # -- bytes out
+    # -- sending
 
     def push(self, data: bytes) -> bool:
-        """Queue a frame; False if an older one had to go for it."""
+        """Queue a frame. Return False if an older one was dropped for it."""
         limits, fits = self.hub.limits, True
         self._queue.append(data)
         self._queued += len(data)
@@ -305,22 +305,22 @@ class Channel(asyncio.BufferedProtocol):
             fits = False
         if not self._dirty and not self.paused:
             self._dirty = True
-            self.hub.loop.call_soon(self._flush)  # frames of one moment share a record and a system call
+            self.hub.loop.call_soon(self._flush)  # frames of one moment share a TLS record and a system call
         return fits
 
     def take_over(self, other: Channel) -> None:
-        """Send what another connection has not sent yet."""
+        """Queue the frames that another connection has not sent yet."""
         for data in other._queue:
             self.push(data)
         other._queue.clear()
         other._queued = 0
 
     def say(self, data: bytes) -> None:
-        """Send a frame at once: it is about this connection, and no other may take it over."""
+        """Send a frame about this connection at once. No other connection may take it over."""
         self._encrypt(data)
 
     def ping(self) -> None:
-        """A sign of life."""
+        """Send a ping."""
         if not self.paused:
             self._encrypt(_PING)
 
@@ -330,7 +330,7 @@ class Channel(asyncio.BufferedProtocol):
         while queue and not self.paused and self.stage != OVER:
             parts = [queue.popleft()]
             size = len(parts[0])
-            while queue and size < RECORD:
+            while queue and size < RECORD_BYTES:
                 parts.append(queue.popleft())
                 size += len(parts[-1])
             self._queued -= size
@@ -353,11 +353,11 @@ class Channel(asyncio.BufferedProtocol):
             self._transport.write(self._outgoing.read())
 
     def pause_writing(self) -> None:
-        """The other side does not take more for now."""
+        """Stop sending while the operating system's buffer is full."""
         self.paused = True
 
     def resume_writing(self) -> None:
-        """It does again."""
+        """Go on sending."""
         self.paused = False
         if self.stage != OVER:
             self._flush()

@@ -1,9 +1,9 @@
-"""The door: who comes, what they may take before they have proven a name, and who goes first when it gets crowded.
+"""Accepting connections: bounds on strangers before they have proven a name, and the order in which they are closed.
 
-Somebody who has connected is a *stranger*, and costs a descriptor and a few hundred bytes. Its first byte decides: a
-TLS handshake, for which its address and all addresses together have so many starts a second; a pre-authentication
-(:mod:`.proofs`), which a member's signature makes good, and then none of these bounds hold; or anything else, which is
-hung up on. Where there are too many, those go first that have said nothing for longest.
+A *stranger* is a connection without a proven name. It costs a descriptor and a few hundred bytes. Its first byte
+decides. A TLS handshake is allowed at a bounded rate per address, and for all addresses together. A pre-authentication
+(:mod:`.proofs`) with a member's valid signature is exempt from these bounds. Any other connection is closed. If there
+are too many strangers, those that have been silent longest are closed first.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ..wire.limits import Bucket, Buckets, Limits
-from .proofs import LONGEST, PREAUTH, TLS, Preauths, length
+from .proofs import MAX_PREAUTH_BYTES, PREAUTH, TLS, Preauths, length
 
 if TYPE_CHECKING:
     from .channel import Channel
 
-#: Connections taken from the system in one go: those who are in have their turn in between.
-AT_ONCE = 64
-#: Seconds to leave the door shut when the system has no descriptor left.
-SHUT = 0.1
-#: Handshakes of one member that are let in at once, and in a second, because it has pre-authenticated.
-PREAUTHENTICATED, PREAUTHS_A_SECOND = 3, 4.0
+#: Connections accepted in one go, so that existing connections have their turn in between.
+MAX_ACCEPTS = 64
+#: Seconds without accepting connections after the system has run out of descriptors.
+PAUSE_SECONDS = 0.1
+#: Handshakes at once and pre-authentications per second of one member.
+MAX_PREAUTHENTICATED, PREAUTHS_A_SECOND = 3, 4.0
 
-_NONE_LEFT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+_OUT_OF_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 def source_of(address: str) -> str:
-    """What counts as one source: an IPv4 address, or the 2^64 of IPv6 that one line is commonly given."""
+    """Return the source of an address: an IPv4 address, or the /64 network of an IPv6 address."""
     try:
         found = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
@@ -47,23 +47,23 @@ def source_of(address: str) -> str:
 
 
 class Stranger:
-    """Somebody who has connected and has not proven a name."""
+    """A connection that has not proven a name."""
 
     __slots__ = ("born", "channel", "held", "preauthenticated", "sock", "source")
 
     def __init__(self, sock: socket.socket, source: str, born: float):
         self.sock, self.source, self.born = sock, source, born
-        self.held = b""  # what it has said, before it is sure to be something
+        self.held = b""  # received bytes, before their kind is known
         self.channel: Channel | None = None  # once there is a handshake
-        self.preauthenticated: str | None = None  # the member whose pre-authentication it was
+        self.preauthenticated: str | None = None  # name of the member whose pre-authentication was valid
 
 
-#: Strangers in the order in which they came: of one kind, in all or of one source.
-Crowd = OrderedDict[Stranger, None]
+#: Strangers in order of arrival: of one kind, in total or from one source.
+StrangerQueue = OrderedDict[Stranger, None]
 
 
 class Front:
-    """Listens, and hands over who begins a handshake: ``begin(stranger, first bytes)``."""
+    """Listens, and calls ``begin(stranger, first bytes)`` for each stranger that begins a handshake."""
 
     def __init__(
         self,
@@ -74,10 +74,10 @@ class Front:
     ):
         self._loop, self._limits, self._preauths, self._begin = loop, limits, preauths, begin
         self._listening: list[socket.socket] = []
-        self._silent: Crowd = OrderedDict()
-        self._begun: Crowd = OrderedDict()
-        self._by_source: dict[str, tuple[Crowd, Crowd]] = {}
-        self._preauthenticated: dict[str, Crowd] = {}
+        self._silent: StrangerQueue = OrderedDict()
+        self._begun: StrangerQueue = OrderedDict()
+        self._by_source: dict[str, tuple[StrangerQueue, StrangerQueue]] = {}
+        self._preauthenticated: dict[str, StrangerQueue] = {}
         self._starts = Bucket(limits.starts, limits.starts)
         self._verified = Bucket(limits.preauths, limits.preauths)
         self._starts_of = Buckets(limits.starts_address, 2 * limits.starts_address, limits.sources)
@@ -95,44 +95,44 @@ class Front:
         except OSError:
             self.close()
             raise
-        self._open_door()
+        self._start_accepting()
 
     def close(self) -> None:
-        """Stop listening, and hang up on all strangers."""
+        """Stop listening, and close all connections of strangers."""
         for sock in self._listening:
             self._loop.remove_reader(sock)
             sock.close()
         self._listening = []
-        everybody = [*self._silent, *self._begun, *(one for crowd in self._preauthenticated.values() for one in crowd)]
+        everybody = [*self._silent, *self._begun, *(one for queue in self._preauthenticated.values() for one in queue)]
         for stranger in everybody:
             self.refuse(stranger, "closed by us")
 
     def __len__(self) -> int:
-        """How many strangers there are."""
+        """Number of strangers."""
         return len(self._silent) + len(self._begun) + sum(map(len, self._preauthenticated.values()))
 
-    # -- coming
+    # -- accepting
 
-    def _open_door(self) -> None:
+    def _start_accepting(self) -> None:
         for sock in self._listening:
             self._loop.add_reader(sock, self._accept, sock)
 
     def _accept(self, listening: socket.socket) -> None:
-        for _ in range(AT_ONCE):
+        for _ in range(MAX_ACCEPTS):
             try:
                 sock, place = listening.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                if error.errno not in _NONE_LEFT:
+                if error.errno not in _OUT_OF_RESOURCES:
                     return
-                # Bounds are such that this does not happen, unless something else in this process has taken them.
+                # The bounds prevent this, unless something else in this process uses the descriptors.
                 self._note("?", "no descriptor left")
                 for one in list(self._silent)[: max(1, len(self._silent) // 2)]:
                     self.refuse(one, "no descriptor left")
                 for each in self._listening:
                     self._loop.remove_reader(each)
-                self._loop.call_later(SHUT, self._open_door)
+                self._loop.call_later(PAUSE_SECONDS, self._start_accepting)
                 return
             sock.setblocking(False)
             stranger = Stranger(sock, source_of(str(place[0])), self._loop.time())
@@ -142,21 +142,21 @@ class Front:
                 self._loop.add_reader(sock, self._read, stranger)
                 self._make_room(stranger, self._silent, 0, self._limits.silent, self._limits.silent_address)
 
-    def _place(self, stranger: Stranger, crowd: Crowd, kind: int) -> None:
+    def _place(self, stranger: Stranger, queue: StrangerQueue, kind: int) -> None:
         own = self._by_source.setdefault(stranger.source, (OrderedDict(), OrderedDict()))
-        own[kind][stranger] = crowd[stranger] = None
+        own[kind][stranger] = queue[stranger] = None
 
-    def _make_room(self, stranger: Stranger, crowd: Crowd, kind: int, most: int, most_of_one: int) -> None:
+    def _make_room(self, stranger: Stranger, queue: StrangerQueue, kind: int, most: int, most_of_one: int) -> None:
         own = self._by_source[stranger.source][kind]
         if len(own) > most_of_one:
             oldest, reason = next(iter(own)), "too many at once from there"
-        elif len(crowd) > most:
-            oldest, reason = next(iter(crowd)), "too many at once"
+        elif len(queue) > most:
+            oldest, reason = next(iter(queue)), "too many at once"
         else:
             return
-        if crowd is self._silent:
-            self._read(oldest)  # it may have spoken a moment ago
-            if oldest not in crowd:
+        if queue is self._silent:
+            self._read(oldest)  # it may have sent something a moment ago
+            if oldest not in queue:
                 return
         self.refuse(oldest, reason)
 
@@ -164,7 +164,7 @@ class Front:
 
     def _read(self, stranger: Stranger) -> None:
         try:
-            data = stranger.sock.recv(LONGEST + 4096 - len(stranger.held))
+            data = stranger.sock.recv(MAX_PREAUTH_BYTES + 4096 - len(stranger.held))
         except (BlockingIOError, InterruptedError):
             return
         except OSError:
@@ -178,13 +178,15 @@ class Front:
             self._start(stranger, data)
         elif data[0] != PREAUTH:
             self.refuse(stranger, "not TLS")
-        elif length(data) > LONGEST:
+        elif length(data) > MAX_PREAUTH_BYTES:
             self.refuse(stranger, "not a pre-authentication")
         elif len(data) >= length(data) > 2:
             self._answer(stranger, data[: length(data)], data[length(data) :])
 
     def _answer(self, stranger: Stranger, preauth: bytes, rest: bytes) -> None:
-        """Somebody has pre-authenticated. If it is a member it need not queue; otherwise it is a stranger like others."""
+        """Check a pre-authentication. A valid one of a member is exempt from the bounds; without one, the
+        bounds apply.
+        """
         now, name = self._loop.time(), self._preauths.claimed(preauth)
         if name is not None and self._verified.take(now):
             if not self._preauths.check(name, preauth):
@@ -198,15 +200,15 @@ class Front:
         self._start(stranger, rest)
 
     def _start(self, stranger: Stranger, data: bytes) -> None:
-        """A handshake begins, if there may be one more."""
+        """Begin a handshake, if the bounds allow one more."""
         now = self._loop.time()
         self._loop.remove_reader(stranger.sock)
         if stranger.preauthenticated is not None:
             self._forget(stranger)
-            crowd = self._preauthenticated.setdefault(stranger.preauthenticated, OrderedDict())
-            crowd[stranger] = None
-            if len(crowd) > PREAUTHENTICATED:
-                self.refuse(next(iter(crowd)), "pre-authenticated again")
+            queue = self._preauthenticated.setdefault(stranger.preauthenticated, OrderedDict())
+            queue[stranger] = None
+            if len(queue) > MAX_PREAUTHENTICATED:
+                self.refuse(next(iter(queue)), "pre-authenticated again")
         else:
             if not self._starts_of.take(stranger.source, now):
                 self.refuse(stranger, "too many a second from there")
@@ -220,19 +222,19 @@ class Front:
         stranger.held = b""
         self._begin(stranger, data)
 
-    # -- going
+    # -- closing
 
     def late(self, now: float) -> None:
-        """Hang up on those that have had their time."""
-        for crowd in (self._silent, self._begun, *list(self._preauthenticated.values())):
-            for stranger in [one for one in crowd if now - one.born > self._limits.handshake]:
+        """Close connections whose time is over."""
+        for queue in (self._silent, self._begun, *list(self._preauthenticated.values())):
+            for stranger in [one for one in queue if now - one.born > self._limits.handshake]:
                 self.refuse(stranger, "too slow")
 
     def refuse(self, stranger: Stranger, reason: str) -> None:
-        """Hang up."""
+        """Close the connection of a stranger."""
         self._forget(stranger)
         if stranger.channel is not None:
-            stranger.channel.fail(reason)  # which notes it
+            stranger.channel.fail(reason)  # notes the reason, too
             return
         self._note(stranger.source, reason)
         self._loop.remove_reader(stranger.sock)
@@ -240,22 +242,22 @@ class Front:
             stranger.sock.close()
 
     def proven(self, stranger: Stranger) -> None:
-        """It is a stranger no longer."""
+        """Forget a stranger that has proven its name."""
         self._forget(stranger)
         stranger.channel = None
 
     def failed(self, stranger: Stranger, reason: str) -> None:
-        """Its handshake came to nothing."""
+        """Note a failed handshake."""
         self._forget(stranger)
-        stranger.channel = None  # no circle: what a handshake has taken is given back at once
+        stranger.channel = None  # no reference cycle, so that memory of the handshake is freed at once
         self._note(stranger.source, reason)
 
     def _forget(self, stranger: Stranger) -> None:
-        """It is in no crowd any more."""
+        """Remove a stranger from all groups."""
         if stranger.preauthenticated is not None:
-            crowd = self._preauthenticated.get(stranger.preauthenticated, OrderedDict())
-            crowd.pop(stranger, None)
-            if not crowd:
+            queue = self._preauthenticated.get(stranger.preauthenticated, OrderedDict())
+            queue.pop(stranger, None)
+            if not queue:
                 self._preauthenticated.pop(stranger.preauthenticated, None)
         self._silent.pop(stranger, None)
         self._begun.pop(stranger, None)
@@ -274,5 +276,5 @@ class Front:
             self.failures.popitem(last=False)
 
     def admit(self, names: set[str]) -> None:
-        """Who may pre-authentication."""
+        """Set the names of members that may pre-authenticate."""
         self._preauths_of.keep(names)

@@ -1,10 +1,10 @@
-"""Who is connected with whom: dialling, letting in, non-members, and noticing who is gone. All of it in one event loop.
+"""Connections between peers: dialling, accepting, non-members, and detection of lost connections, in one event loop.
 
-Both sides dial, so that nobody depends on being reachable, and never on its own door alone. Of two connections between
-the same two, both keep the one that the smaller name has dialled, and read the other a while longer, so that nothing is
-lost. In TLS 1.3 who dials is done before the other side has judged its certificate: so the other says ADMITTED, and
-only then there is a link. Somebody with a good certificate who is not admitted is told VISITING: then both hand over
-their list of members, once, and nothing else.
+Both sides dial, so that no connection depends on one side being reachable. If there are two connections between two
+peers, both keep the one dialled by the smaller name, and read the other one a while longer, so that nothing is lost. In
+TLS 1.3 the dialling side finishes before the other side has checked its certificate. So the accepting side sends
+ADMITTED, and only then there is a link. A peer with a valid certificate that is not admitted is sent VISITING. Then
+both sides send each other their roster, once, and nothing else.
 """
 
 from __future__ import annotations
@@ -22,69 +22,70 @@ from collections.abc import Callable, Mapping
 from ..wire.limits import Buckets, Limits
 from .channel import ADMITTED, LIST, OVER, SHAKING, UP, VISIT, VISITING, WAITING, Channel, frame
 from .front import Front, Stranger
-from .proofs import Papers, Preauths, Proof, write_preauth
+from .proofs import Preauths, Proof, TlsContexts, write_preauth
 
 log = logging.getLogger("coterie")
 
-#: Seconds between two looks at everything.
-TICK = 0.25
-#: A loop that was not run for so long was stopped, and nobody else is to blame.
-STOPPED = 2.0
-#: Seconds that the second of two connections is still read, and how many of one member.
-DOUBLE, DOUBLES = 1.0, 3
-#: Seconds by which the greater name waits longer before it dials again.
-AFTER_YOU = 0.3
-#: Visits of one name: in a second, and at once.
-VISITS, VISITS_AT_ONCE = 0.5, 4.0
+#: Seconds between two checks of all connections.
+TICK_SECONDS = 0.25
+#: Seconds between two checks, above which the process was stopped, so that silence is not the other peers' fault.
+STOPPED_SECONDS = 2.0
+#: Seconds for which the second of two connections is still read, and the maximal number of such connections per member.
+DOUBLE_SECONDS, MAX_DOUBLES = 1.0, 3
+#: Additional seconds that the greater name waits before it dials again.
+GREATER_NAME_DELAY = 0.3
+#: Connections of one non-member that are accepted per second, and at once.
+VISITS_PER_SECOND, VISITS_AT_ONCE = 0.5, 4.0
 
-Place = tuple[str, int]
+HostPort = tuple[str, int]
 
 
 class Hub:
-    """What peers and relays have in common."""
+    """Connections of a peer or a relay."""
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
         me: str,
-        papers: Papers,
+        contexts: TlsContexts,
         limits: Limits,
         roster: Callable[[bytes], None],
         sign: Callable[[bytes], bytes] | None = None,
     ):
-        self.loop, self.me, self.papers, self.limits = loop, me, papers, limits
+        self.loop, self.me, self.contexts, self.limits = loop, me, contexts, limits
         self._roster, self._sign = roster, sign
         self.preauths = Preauths(me)
         self.front = Front(loop, limits, self.preauths, self._begin)
-        self.buffer = memoryview(bytearray(65_536))  # one for all: it is emptied before anybody else reads
+        # One for all channels, because each empties it before the next reads.
+        self.buffer = memoryview(bytearray(65_536))
         self.counts: Counter[str] = Counter()
-        self.dropped: dict[str, Counter[str]] = {}  # by name of who sent, or should have received
+        self.dropped: dict[str, Counter[str]] = {}  # by name of the sender or receiver
         self.admitted: frozenset[str] = frozenset()
         self.revoked: frozenset[str] = frozenset()
-        self.kept: bytes | None = None  # the list of members, for non-members
+        self.kept: bytes | None = None  # the roster for non-members
         self.channels: dict[str, Channel] = {}  # links
-        self.opening: set[Channel] = set()  # dialled, and not let in yet
+        self.opening: set[Channel] = set()  # dialled, and not admitted yet
         self.non_members: dict[str, Channel] = {}
-        self._visits = Buckets(VISITS, VISITS_AT_ONCE, limits.sources)
+        self._visits = Buckets(VISITS_PER_SECOND, VISITS_AT_ONCE, limits.sources)
         self._doubles: set[Channel] = set()
-        self._dials: dict[str, asyncio.Task[None] | asyncio.TimerHandle] = {}  # a try, or the wait for the next
+        self._dials: dict[str, asyncio.Task[None] | asyncio.TimerHandle] = {}  # a try, or the wait for the next one
         self.tries: dict[str, int] = {}
         self.closed = False
-        self.leaving: set[asyncio.Transport] = set()  # closed, but what was sent before is still on its way
+        self.leaving: set[asyncio.Transport] = set()  # closed, but with bytes still to be sent
         self._since = loop.time()
         self._tick: asyncio.TimerHandle | None = None
 
-    # -- life
+    # -- start and stop
 
-    def open(self, listen: Place | None) -> None:
-        """Begin."""
+    def open(self, listen: HostPort | None) -> None:
+        """Start."""
         if listen is not None:
             self.front.open(*listen)
         self._since = self.loop.time()
-        self._tick = self.loop.call_later(TICK, self.tick)
+        self._tick = self.loop.call_later(TICK_SECONDS, self.tick)
 
     def close(self) -> bool:
-        """End everything; whether something is still on its way."""
+        """Close all connections. Return whether bytes are still to be sent."""
         if self._tick is not None:
             self._tick.cancel()
         self.front.close()
@@ -96,14 +97,14 @@ class Hub:
         return any(transport.get_write_buffer_size() for transport in self.leaving)
 
     def abandon(self) -> None:
-        """Give up what is still on its way."""
+        """Drop the bytes that are still to be sent."""
         for transport in list(self.leaving):
             transport.abort()
 
-    # -- who may come
+    # -- admission
 
     def admit(self, keys: Mapping[str, bytes | None], revoked: frozenset[str]) -> None:
-        """Names that may come, and their keys."""
+        """Set the names that may connect, with their keys, and revoke certificates."""
         self.admitted, self.revoked = frozenset(keys), revoked
         self.preauths.admit({name: key for name, key in keys.items() if key is not None})
         self.front.admit(set(keys))
@@ -113,7 +114,8 @@ class Hub:
             if channel.proof is not None and channel.proof.serial in revoked:
                 channel.fail("revoked")
             elif name not in self.admitted:
-                if channel.stage == UP and self.kept is not None:  # the last thing it gets is the list that says so
+                # The last frame is the roster that removes the member.
+                if channel.stage == UP and self.kept is not None:
                     channel.push(frame(LIST, self.kept))
                 channel.finish("no longer admitted")
         for channel in list(self.non_members.values()):
@@ -127,19 +129,19 @@ class Hub:
         return proof.name in self.admitted and proof.same_run and proof.serial not in self.revoked
 
     def rate(self, name: str) -> float | None:
-        """How many frames a second somebody may send."""
+        """Maximal number of frames per second from a member; None: no bound."""
         return self.limits.messages
 
-    # -- coming in
+    # -- accepting
 
     def _begin(self, stranger: Stranger, first: bytes) -> None:
-        """A stranger begins a handshake."""
+        """Begin a handshake with a stranger."""
         channel = stranger.channel = Channel(self, None, stranger, first)
         task = self.loop.create_task(self._take_up(channel, stranger))
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     async def _take_up(self, channel: Channel, stranger: Stranger) -> None:
-        # From here on the socket is the loop's to close: a number that is used again would be taken for the old one.
+        # From here on only the event loop closes the socket: a reused descriptor would be taken for the old socket.
         try:
             if channel.stage == OVER:
                 stranger.sock.close()
@@ -150,7 +152,7 @@ class Hub:
             channel.fail("broken off")
 
     def proven(self, channel: Channel, proof: Proof) -> None:
-        """A certificate has proven a name."""
+        """Decide about a connection whose certificate has proven a name."""
         if channel.stranger is not None:
             self.front.proven(channel.stranger)
         if proof.name == self.me:
@@ -177,7 +179,7 @@ class Hub:
         self._up(channel)
 
     def _receive_non_member(self, channel: Channel, name: str) -> None:
-        """Not on my list: an old member, or one that is so new that I do not know it yet."""
+        """Exchange rosters with a peer that is not on this roster: a former member, or one from a newer roster."""
         if not self._visits.take(name, self.loop.time()):
             channel.fail("not admitted, too often")
             return
@@ -196,7 +198,7 @@ class Hub:
     # -- frames
 
     def take(self, channel: Channel, kind: int, body: bytes) -> None:
-        """A frame came. Until there is a link, few kinds mean anything."""
+        """Take a frame. Only few kinds are allowed before there is a link."""
         if channel.stage == UP:
             self.take_up(channel, kind, body)
         elif channel.expect is not None and kind == ADMITTED and channel.stage in (WAITING, VISIT):
@@ -211,14 +213,14 @@ class Hub:
             self.counts["dropped: out of place"] += 1
 
     def take_up(self, channel: Channel, kind: int, body: bytes) -> None:
-        """A frame on a link."""
+        """Take a frame on a link."""
         if kind == LIST:
             self.take_list(body)
         else:
             self.drop("from", channel.name or "", "unknown kind")
 
     def take_list(self, signed: bytes) -> None:
-        """A list of members, which may be anybody's: whoever gets it verifies it."""
+        """Take a roster from any sender. The receiver verifies it."""
         self.counts["rosters"] += 1
         try:
             self._roster(signed)
@@ -226,12 +228,12 @@ class Hub:
             log.exception("%s could not take a list of members", self.me)
 
     def publish(self, signed: bytes) -> None:
-        """A list of members to everybody who is connected."""
+        """Send a roster to all connected members."""
         for channel in self.channels.values():
             channel.push(frame(LIST, signed))
 
     def drop(self, way: str, name: str, reason: str) -> None:
-        """Something "from" or "to" a member comes to nothing."""
+        """Count a dropped frame "from" or "to" a member."""
         self.counts[f"dropped: {reason}"] += 1
         if name in self.admitted:
             self.dropped.setdefault(name, Counter())[f"{way}: {reason}"] += 1
@@ -239,7 +241,7 @@ class Hub:
     # -- links
 
     def _up(self, channel: Channel) -> None:
-        """A link; if there was one already, both sides keep the same of the two."""
+        """Make a channel the link to a member. If there is one already, both sides keep the same one of the two."""
         name = channel.name or ""
         self.opening.discard(channel)
         if channel.expect is not None:
@@ -258,30 +260,30 @@ class Hub:
             channel.take_over(old)
         self.channels[name] = channel
         if old is not None:
-            self._double(old)  # which may end it: it is not the link any more
+            self._double(old)  # may end the old channel, which is not the link any more
         else:
             self._forget_wait(name)
             self.connected(name, channel)
 
     def _double(self, channel: Channel) -> None:
         self._doubles.add(channel)
-        if sum(other.name == channel.name for other in self._doubles) > DOUBLES:
+        if sum(other.name == channel.name for other in self._doubles) > MAX_DOUBLES:
             channel.finish("double")
         else:
-            self.loop.call_later(DOUBLE, channel.finish, "double")
+            self.loop.call_later(DOUBLE_SECONDS, channel.finish, "double")
 
     def connected(self, name: str, channel: Channel) -> None:
-        """Somebody is there now."""
+        """Called when there is a link to a member."""
 
     def disconnected(self, name: str) -> None:
-        """Somebody is not there any more."""
+        """Called when the link to a member is lost."""
 
     def ended(self, channel: Channel, stage: str, reason: str) -> None:
-        """A connection is over."""
+        """Remove a connection that has ended."""
         self.opening.discard(channel)
         if channel in self._doubles:
             self._doubles.discard(channel)
-            reason = "double"  # whichever side has closed it
+            reason = "double"  # whichever side has closed the connection
         self.counts[f"ended: {reason}"] += 1
         if channel.stranger is not None and stage != UP and reason != "closed by us":
             self.front.failed(channel.stranger, reason if channel.name is None else f"{reason} ({channel.name})")
@@ -303,18 +305,18 @@ class Hub:
     # -- dialling
 
     def wants(self, name: str) -> bool:
-        """Whether to be connected with somebody."""
+        """Whether a connection to a member is needed."""
         return False
 
-    def place(self, name: str) -> Place | None:
-        """Where somebody is to be found."""
+    def place(self, name: str) -> HostPort | None:
+        """Return host and port of a member, or None."""
         return None
 
     def missed(self, name: str) -> None:
-        """A try to connect came to nothing."""
+        """Called when a try to connect has failed."""
 
     def dial(self, name: str, anew: bool = False) -> None:
-        """Connect, unless that is under way; ``anew``: without waiting for the time of the next try."""
+        """Connect, unless a try is in progress. With ``anew``, do not wait for the time of the next try."""
         if anew:
             self.tries[name] = 0
             self._forget_wait(name)
@@ -323,14 +325,14 @@ class Hub:
             self._dials[name] = self.loop.create_task(self._dial(name, place))
 
     def _forget_wait(self, name: str) -> None:
-        """Do not wait for the time of the next try."""
+        """Cancel the wait for the next try."""
         dial = self._dials.get(name)
         if dial is not None and not isinstance(dial, asyncio.Task):
             dial.cancel()
             del self._dials[name]
 
-    async def _dial(self, name: str, place: Place) -> None:
-        """One try. The channel itself asks for the next one when it fails or is lost."""
+    async def _dial(self, name: str, place: HostPort) -> None:
+        """Try once to connect. The channel schedules the next try when it fails or is lost."""
         channel = Channel(self, name)
         try:
             async with asyncio.timeout(self.limits.handshake):
@@ -338,7 +340,7 @@ class Hub:
                 if self._sign is not None:
                     channel.preauth = write_preauth(self.me, name, self._sign)
                 await self.loop.create_connection(lambda: channel, *where)
-            if self.closed:  # meanwhile, when nobody knew of this connection yet
+            if self.closed:  # the hub was closed while this connection was unknown to it
                 channel.fail("closed by us")
             elif channel.stage in (SHAKING, WAITING, VISIT):
                 channel.deadline = self.loop.time() + self.limits.handshake
@@ -351,17 +353,17 @@ class Hub:
                 self.missed(name)
                 self.again(name)
 
-    async def _address(self, name: str, place: Place) -> Place:
-        """One address of a place at a try: of several, the first may be one that swallows everything."""
+    async def _address(self, name: str, place: HostPort) -> HostPort:
+        """Return one address of a host per try, because the first of several may not answer."""
         with contextlib.suppress(ValueError):
             ipaddress.ip_address(place[0])
-            return place  # not in the queue behind names that nobody can look up
+            return place  # an address needs no lookup, so it does not queue behind slow ones
         found = await self.loop.getaddrinfo(*place, type=socket.SOCK_STREAM)
         where = found[self.tries.get(name, 0) % len(found)][4]
         return str(where[0]), int(where[1])
 
     def again(self, name: str) -> None:
-        """Dial later, if there is still a reason to."""
+        """Schedule the next try, if the connection is still needed."""
         if self.closed or not self.wants(name) or name in self.channels or name in self._dials:
             return
         if self.place(name) is None:
@@ -374,31 +376,31 @@ class Hub:
             self._dials.pop(name, None)
             self.dial(name)
 
-        later = 0.0 if self.me < name else AFTER_YOU  # the other will dial before
+        later = 0.0 if self.me < name else GREATER_NAME_DELAY  # the other side dials earlier
         self._dials[name] = self.loop.call_later(wait + later, redial)
 
-    # -- now and then
+    # -- periodic checks
 
     def tick(self) -> None:
-        """One timer for all: signs of life, who is silent, who is late, whose certificate has expired."""
+        """Check all connections: pings, silence, deadlines and expired certificates."""
         now, today = self.loop.time(), time.time()
-        late, self._since = now - self._since > STOPPED, now
+        late, self._since = now - self._since > STOPPED_SECONDS, now
         for channel in (*self.channels.values(), *self._doubles):
             if late or channel.throttled:
-                channel.last_in = max(channel.last_in, now)  # it was I who did not read
+                channel.last_in = max(channel.last_in, now)  # this side did not read
             elif now - channel.last_in > self.limits.dead:
                 channel.fail("silent")
                 continue
             if channel.proof is not None and channel.proof.expires < today:
                 channel.fail("its certificate has expired")
-            elif now - channel.last_out > self.limits.ping - TICK:
+            elif now - channel.last_out > self.limits.ping - TICK_SECONDS:
                 channel.ping()
         for channel in (*self.opening, *self.non_members.values()):
             if channel.deadline < now:
                 channel.fail("too slow" if channel.stage != VISIT else "not admitted")
         self.front.late(now)
         self.look(now)
-        self._tick = self.loop.call_later(TICK, self.tick)
+        self._tick = self.loop.call_later(TICK_SECONDS, self.tick)
 
     def look(self, now: float) -> None:
-        """What else there is to look at now and then."""
+        """Further periodic work."""

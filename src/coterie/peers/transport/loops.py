@@ -1,4 +1,6 @@
-"""A thread with an event loop in it, a way to hand it things to do, and what has a hub of connections there."""
+"""A thread with an event loop, a queue of calls to run in it, and the base class of endpoints with a hub in such a
+thread.
+"""
 
 from __future__ import annotations
 
@@ -16,21 +18,21 @@ from ...errors import ParameterError
 from ..group.identity import check_name, split_endpoint
 from ..wire.limits import Limits, descriptors
 from .hub import Hub
-from .proofs import Credentials, Papers
+from .proofs import Credentials, TlsContexts
 
 log = logging.getLogger("coterie")
 
-#: Things that may wait to be done; what is more is not done.
-WAITING = 20_000
-#: Seconds for what was sent before the end.
-FAREWELL = 0.1
+#: Maximal number of waiting calls; further calls are dropped.
+MAX_WAITING_CALLS = 20_000
+#: Seconds for sending what is queued when an endpoint is closed.
+CLOSE_TIMEOUT = 0.1
 RUN = re.compile(r"[A-Za-z0-9_-]{1,128}")
 AnyHub = TypeVar("AnyHub", bound=Hub)
 MakeHub = Callable[[asyncio.AbstractEventLoop, Limits], AnyHub]
 
 
 def new_loop(uvloop: bool | None = None) -> asyncio.AbstractEventLoop:
-    """An event loop: uvloop's where it is installed and nothing else is asked for."""
+    """Return an event loop: uvloop's if it is installed, unless `uvloop` is False."""
     if uvloop is not False:
         try:
             found: asyncio.AbstractEventLoop = importlib.import_module("uvloop").new_event_loop()
@@ -42,19 +44,19 @@ def new_loop(uvloop: bool | None = None) -> asyncio.AbstractEventLoop:
 
 
 async def _settle() -> None:
-    """Let what has begun come to an end, so that every connection is closed."""
+    """Wait for tasks in progress, and cancel those that take too long, so that every connection is closed."""
     left = asyncio.all_tasks() - {asyncio.current_task()}
     if left:
-        _, left = await asyncio.wait(left, timeout=FAREWELL)
+        _, left = await asyncio.wait(left, timeout=CLOSE_TIMEOUT)
         for task in left:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
-    for _ in range(3):  # closed sockets are let go in the next rounds
+    for _ in range(3):  # closed sockets are released in the next rounds
         await asyncio.sleep(0)
 
 
 class LoopThread:
-    """Runs a loop until :meth:`end`."""
+    """A thread that runs an event loop until :meth:`end`."""
 
     def __init__(self, name: str, uvloop: bool | None = None):
         self.loop = new_loop(uvloop)
@@ -63,7 +65,7 @@ class LoopThread:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self, begin: Callable[[], None]) -> None:
-        """Begin in the thread, and return when that is done; what it raises is raised here."""
+        """Start the thread, and return when `begin` has run in it. An exception in `begin` is raised here."""
         done, faults = threading.Event(), list[BaseException]()
 
         def first() -> None:
@@ -91,19 +93,19 @@ class LoopThread:
 
     @property
     def inside(self) -> bool:
-        """Whether this is its own thread."""
+        """Whether the caller is in this thread."""
         return threading.get_ident() == self._thread.ident
 
     def call(self, act: Callable[..., object], *what: Any) -> bool:
-        """Do something in the loop's thread, in the order in which it was asked for; False if there is too much."""
-        if len(self._mail) >= WAITING:
+        """Run a function in the loop's thread, in the order of calls. Return False if too many calls wait."""
+        if len(self._mail) >= MAX_WAITING_CALLS:
             return False
         self._mail.append((act, what))
-        if not self._woken:  # one waking of the loop for all that is asked for meanwhile
+        if not self._woken:  # one wakeup of the loop for all calls that wait
             self._woken = True
             try:
                 self.loop.call_soon_threadsafe(self._do)
-            except RuntimeError:  # it has ended
+            except RuntimeError:  # the loop has ended
                 return False
         return True
 
@@ -113,17 +115,17 @@ class LoopThread:
             act, what = self._mail.popleft()
             try:
                 act(*what)
-            except Exception:  # one thing that fails must not take the others with it
+            except Exception:  # an error in one call must not prevent the next ones
                 log.exception("%s could not do something", self._thread.name)
 
     def end(self, last: Callable[[], bool], abandon: Callable[[], None]) -> None:
-        """Do a last thing, and stop. Waits for it, unless this is its own thread.
+        """Run a last function, and stop. Waits for the thread, unless called in it.
 
-        If ``last`` says that something is under way, it is given a moment; ``abandon`` gives up what is left.
+        If ``last`` returns True, bytes are still to be sent and get a moment; ``abandon`` drops what is left.
         """
 
         def stop() -> None:
-            self.loop.call_later(FAREWELL if last() else 0.0, give_up)
+            self.loop.call_later(CLOSE_TIMEOUT if last() else 0.0, give_up)
 
         def give_up() -> None:
             abandon()
@@ -137,7 +139,7 @@ class LoopThread:
 
 
 class Endpoint(Generic[AnyHub]):
-    """What a peer's transport and a relay have in common: who they are, and a hub in a thread while they are open."""
+    """Base class of a peer's transport and of a relay: a name, certificates, and a hub in a thread while it is open."""
 
     def __init__(
         self,
@@ -157,42 +159,44 @@ class Endpoint(Generic[AnyHub]):
             raise ParameterError("give the folder with tls.key, tls.crt and ca.crt, or credentials=Credentials(...)")
         self.name, self._run = check_name(name), run
         self._listen = None if listen is None else split_endpoint(listen, "listen")
-        self._papers = Papers(credentials or Credentials.of(folder or ""), run)
+        self._contexts = TlsContexts(credentials or Credentials.of(folder or ""), run)
         self._limits, self._uvloop = (limits or Limits())._replace(message=message_bytes), uvloop
         self._kept: bytes | None = None
         self._revoked: frozenset[str] = frozenset()
         self._changing = threading.RLock()
         self._thread: LoopThread | None = None
         self._hub: AnyHub | None = None
-        self._before: Counter[str] = Counter()  # counts of earlier openings
+        self._before: Counter[str] = Counter()  # counts before the last opening
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many messages were sent, received or forwarded, and dropped by reason; and how connections ended."""
+        """Numbers of messages sent, received or forwarded, and dropped by reason; and of ended connections by
+        reason.
+        """
         hub = self._hub
         return dict(self._before + Counter() if hub is None else self._before + hub.counts.copy())
 
     def strangers(self) -> dict[str, dict[str, int]]:
-        """Connections that came to nothing before a name was proven, by source and reason."""
+        """Numbers of connections that failed before a name was proven, by source and reason."""
         hub = self._hub
         return {} if hub is None else {source: dict(counts) for source, counts in list(hub.front.failures.items())}
 
     def reload(self) -> None:
-        """Read certificates anew, for connections that are made from now on. Those that there are stay."""
-        self._papers.load()
+        """Read the certificates again, for new connections. Existing connections stay."""
+        self._contexts.load()
 
     def keep_roster(self, signed: bytes) -> None:
-        """The list of members to hand to non-members."""
+        """Set the roster for non-members."""
         self._kept = kept = bytes(signed)
         self._do(lambda hub: setattr(hub, "kept", kept))
 
     def dropped(self) -> dict[Any, dict[str, int]]:
-        """What was dropped of messages from and to members, by name, since it was opened."""
+        """Numbers of dropped messages from and to members, by name, since the endpoint was opened."""
         hub = self._hub
         return {} if hub is None else {name: dict(counts) for name, counts in dict(hub.dropped).items()}
 
     def _open(self, make: MakeHub[AnyHub], begin: Callable[[AnyHub], None]) -> None:
-        """Make a hub, and begin in a thread of its own."""
+        """Make a hub, and run it in a thread of its own."""
         with self._changing:
             if self._thread is not None:
                 raise ParameterError(f"{self.name} is open already")
@@ -213,7 +217,7 @@ class Endpoint(Generic[AnyHub]):
             self._thread = thread
 
     def close(self) -> None:
-        """Stop. Twice is fine; never raises."""
+        """Stop. May be called twice, and never raises."""
         with self._changing:
             thread, hub = self._thread, self._hub
             self._thread = self._hub = None
@@ -223,7 +227,7 @@ class Endpoint(Generic[AnyHub]):
             thread.end(hub.close, hub.abandon)
 
     def _do(self, act: Callable[[AnyHub], object]) -> None:
-        """Let the hub do something, in its own thread."""
+        """Call a function with the hub, in the hub's thread."""
         hub, thread = self._hub, self._thread
         if hub is not None and thread is not None:
             thread.call(act, hub)

@@ -1,4 +1,4 @@
-"""Transports inside one process: what tests and examples use instead of a network."""
+"""Transports inside one process, for tests and examples."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from . import Contact, Deliver, DeliverRoster, Reachable
 
 log = logging.getLogger("coterie")
 
-#: How many packets may wait on an exchange; more are dropped.
-WAITING = 100_000
+#: Maximal number of packets that wait on an exchange; further packets are dropped.
+MAX_WAITING_PACKETS = 100_000
 
 
 class Exchange:
     """The hub between :class:`Memory` transports. Packets arrive in the order in which they were sent.
 
-    ``deliver`` is never called inside ``send``: packets wait in a queue that a thread of the exchange empties, or, by
-    hand, :meth:`run`; by hand, runs can be repeated exactly.
+    ``deliver`` is never called inside ``send``: packets wait in a queue, which is emptied by a thread of the exchange,
+    or with ``by_hand`` by calls of :meth:`run`. Runs by hand can be repeated exactly.
     """
 
     def __init__(self, by_hand: bool = False):
@@ -32,7 +32,7 @@ class Exchange:
         self._thread: threading.Thread | None = None
 
     def run(self, limit: int | None = None) -> int:
-        """Deliver what waits, and what is sent meanwhile; at most so many. Returns how many were delivered."""
+        """Deliver waiting packets and those sent meanwhile, at most `limit`. Return the number of delivered packets."""
         done = 0
         while limit is None or done < limit:
             with self._lock:
@@ -43,7 +43,7 @@ class Exchange:
         return done
 
     def __len__(self) -> int:
-        """How many packets wait."""
+        """Number of waiting packets."""
         return len(self._waiting)
 
     def _join(self, member: Memory) -> None:
@@ -63,14 +63,14 @@ class Exchange:
 
     def _post(self, goal: Memory, act: Callable[[], None]) -> bool:
         with self._lock:
-            if len(self._waiting) >= WAITING:
+            if len(self._waiting) >= MAX_WAITING_PACKETS:
                 return False
             self._waiting.append((goal, act))
             self._lock.notify_all()
         return True
 
     def _serve(self) -> None:
-        """Deliver until everybody has left."""
+        """Deliver packets until all members have left."""
         while True:
             with self._lock:
                 while self._here and not self._waiting:
@@ -83,33 +83,34 @@ class Exchange:
 
 
 class Memory:
-    """A transport to the others on the same :class:`Exchange`. Keeps the contract of :class:`Transport`."""
+    """A transport to the other members on an :class:`Exchange`. Implements :class:`Transport`."""
 
     def __init__(self, exchange: Exchange, name: str, address: int, message_bytes: int = 200_000):
         self.contact = Contact(name, address, None)
-        self.serial = f"{address + 1:x}"  # there are no certificates here; others know it by this
+        self.serial = f"{address + 1:x}"  # stands for the serial number of a certificate
         self._exchange = exchange
         self._message_bytes = message_bytes
         self._linked: dict[int, Contact] = {}
-        self._admitted: set[int] | None = None  # None: everybody on the exchange
+        self._admitted: set[int] | None = None  # None: all members of the exchange
         self._deliver: Deliver | None = None
         self._roster: DeliverRoster | None = None
         self._counts: Counter[str] = Counter()
         self._dropped: dict[int, Counter[str]] = {}
         self._revoked: frozenset[str] = frozenset()
         self._kept: bytes | None = None  # the roster for non-members
-        self._visited: dict[int, tuple[bytes | None, bytes | None]] = {}  # who has visited, with which rosters
+        # By address of a visitor: the rosters that were exchanged.
+        self._visited: dict[int, tuple[bytes | None, bytes | None]] = {}
         self._counting = threading.Lock()
         self._receiving = threading.RLock()  # held while a packet is delivered, so that close can wait for it
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many packets were sent, received, and dropped by reason."""
+        """Numbers of packets sent, received, and dropped by reason."""
         with self._counting:
             return dict(self._counts)
 
     def open(self, deliver: Deliver, roster: DeliverRoster | None = None) -> None:
-        """Start, and be found by the others."""
+        """Start, and join the exchange."""
         if self._deliver is not None:
             raise ParameterError(f"{self.contact.name} is open already")
         self._exchange._join(self)
@@ -121,22 +122,22 @@ class Memory:
             return {address: dict(counts) for address, counts in self._dropped.items()}
 
     def strangers(self) -> dict[str, dict[str, int]]:
-        """There are none here."""
+        """Return no failures, because there are no connections."""
         return {}
 
     def admit(self, contacts: Iterable[Contact], revoked: Iterable[str] = ()) -> None:
-        """Whom to let in, and to whom packets may go. At first: everybody on the exchange."""
+        """Set the admitted members. Before the first call, all members of the exchange are admitted."""
         self._admitted, self._revoked = {contact.address for contact in contacts}, frozenset(revoked)
 
     def keep_roster(self, signed: bytes) -> None:
-        """The roster for those who are not admitted."""
+        """Set the roster for non-members."""
         self._kept = signed
 
     def reload(self) -> None:
-        """There is nothing to read."""
+        """Do nothing, because there are no certificates."""
 
     def link(self, contacts: Iterable[Contact]) -> None:
-        """Neighbours that broadcasts go to."""
+        """Set the neighbours for broadcasts."""
         self._linked = {contact.address: contact for contact in contacts}
         for address in self._linked:
             goal = self._exchange._here.get(address)
@@ -150,7 +151,7 @@ class Memory:
         return self._knows(other.contact.address) and other.serial not in self._revoked
 
     def _visit(self, goal: Memory) -> None:
-        """Exchange rosters with one that does not let me in: once, as long as these are the same."""
+        """Exchange rosters with a member that does not admit this one, once for each pair of rosters."""
         me, rosters = self.contact.address, (self._kept, goal._kept)
         if goal._visited.get(me) != rosters and self.serial not in goal._revoked:
             goal._visited[me] = rosters
@@ -159,7 +160,7 @@ class Memory:
                     self._exchange._post(to, lambda to=to, signed=signed: to._roster(signed) if to._roster else None)  # type: ignore[misc]
 
     def send(self, to: int, data: bytes) -> None:
-        """Send a packet, at most once."""
+        """Send a packet at most once."""
         for goal in list(self._linked) if to == EVERYONE else [to]:
             outcome = self._sent(goal, bytes(data))
             self._count(outcome, goal if outcome != "sent" else None, "to")
@@ -187,7 +188,7 @@ class Memory:
         return "sent" if self._exchange._post(goal, act) else "dropped: queue full"
 
     def use_relays(self, relays: Iterable[Reachable]) -> None:
-        """Everybody is here: there is nothing to go through."""
+        """Do nothing, because all members are on one exchange."""
 
     def publish_roster(self, signed: bytes, to: int = EVERYONE) -> None:
         """Give a signed roster to all linked neighbours, or to one member."""
@@ -197,7 +198,7 @@ class Memory:
                 self._exchange._post(goal, lambda to=goal: to._roster(signed) if to._roster else None)  # type: ignore[misc]
 
     def alive(self) -> set[int]:
-        """Everybody that I know and that is open."""
+        """Addresses of the members that admit this one and are open."""
         if self._deliver is None:
             return set()
         with self._exchange._lock:
@@ -206,7 +207,7 @@ class Memory:
         return {address for address, other in here.items() if address != me and self._lets_in(other)}
 
     def close(self) -> None:
-        """Stop. Twice is fine."""
+        """Stop. May be called twice."""
         self._exchange._leave(self)
         with self._receiving:
             self._deliver = self._roster = None

@@ -1,8 +1,8 @@
-"""Messages between computers: frames over TCP and mutual TLS 1.3, with nothing but the standard library's event loop.
+"""Messages between computers: frames over TCP and mutual TLS 1.3, on the standard library's event loop.
 
-One thread does all of it (:mod:`.loops`). At the door (:mod:`.front`) nobody takes much before a certificate has proven
-a name that is on the list of members; then there is a link (:mod:`.hub`, :mod:`.channel`), one between each two. Who
-cannot be connected to is reached through a relay (:mod:`.relay`), which cannot read what it forwards.
+One thread runs all connections (:mod:`.loops`). Strangers get few resources before a certificate has proven a name on
+the roster (:mod:`.front`). Then there is one link between each two members (:mod:`.hub`, :mod:`.channel`). A member
+that cannot accept connections is reached through a relay (:mod:`.relay`), which cannot read what it forwards.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ from .proofs import Seals
 
 
 class TlsTransport(Endpoint[PeerHub]):
-    """Messages over mutual TLS. Keeps the contract of :class:`~coterie.peers.transport.Transport`.
+    """Messages over mutual TLS. Implements :class:`~coterie.peers.transport.Transport`.
 
     Parameters
     ----------
     run : str
-        Connections of another run carry no messages.
+        Run id. Connections of other runs carry no messages.
     name, address : str, int
-        Who I am; the name is that of the certificate.
+        This member's name, which is in its certificate, and its address.
     listen : str, optional
-        "host:port" to listen at. None: nobody can connect to me.
+        "host:port" to listen at. None: accept no connections.
     folder : path, optional
-        Where ``tls.key``, ``tls.crt`` and ``ca.crt`` are; or give ``credentials``.
+        Folder with ``tls.key``, ``tls.crt`` and ``ca.crt``, unless ``credentials`` are given.
     endpoint : str, optional
-        Where others reach me, if that is not where I listen.
+        "host:port" at which others reach this member. Default: ``listen``.
     seed : bytes, optional
-        Of my Ed25519 key. Without it I cannot pre-authentication, nor use relays.
+        Seed of this member's Ed25519 key. Without it, it cannot pre-authenticate or use relays.
     message_bytes, messages_per_second : int, float
-        The longest message; and how many a neighbour may send for long before it is read more slowly.
+        Maximal bytes of a message; and messages per second above which a neighbour is read more slowly.
     uvloop : bool, optional
-        Whether to use it. Default: where it is installed.
+        Whether to use uvloop. Default: if it is installed.
     """
 
     def __init__(
@@ -75,24 +75,24 @@ class TlsTransport(Endpoint[PeerHub]):
         self._relays = checked_relays(relays)
         self.admit(contacts)
 
-    # -- what it tells
+    # -- state
 
     @property
     def serial(self) -> str:
-        """Serial number of my certificate."""
-        return self._papers.serial
+        """Serial number of this member's certificate."""
+        return self._contexts.serial
 
     def dropped(self) -> dict[int, dict[str, int]]:
-        """What was dropped of messages from and to members, since it was opened."""
+        """Numbers of dropped messages from and to members, by address, since the transport was opened."""
         known = self._addresses
         return {known[name]: counts for name, counts in super().dropped().items() if name in known}
 
     def alive(self) -> set[int]:
-        """Members with which there is a connection now, straight or through a relay."""
+        """Addresses of the members that are connected, directly or through a relay."""
         hub, known = self._hub, self._addresses
         return set() if hub is None else {known[name] for name in hub.alive() if name in known}
 
-    # -- life
+    # -- start and stop
 
     def open(self, deliver: Deliver, roster: DeliverRoster | None = None) -> None:
         """Listen, and connect to the linked neighbours."""
@@ -102,7 +102,7 @@ class TlsTransport(Endpoint[PeerHub]):
             hub = PeerHub(
                 loop,
                 name,
-                self._papers,
+                self._contexts,
                 limits,
                 roster or (lambda signed: None),
                 None if seed is None else signer(seed),
@@ -113,28 +113,28 @@ class TlsTransport(Endpoint[PeerHub]):
             return hub
 
         def begin(hub: PeerHub) -> None:
-            # Read here, and not before: nothing may be admitted or revoked in between.
+            # Read here and not before, so that nothing can be admitted or revoked in between.
             hub.know(named(self._known.values()), named(self._linked.values()), self._revoked)
             hub.use_relays(dict(self._relays))
 
         self._open(make, begin)
 
-    # -- who there is
+    # -- members
 
     def admit(self, contacts: Iterable[Contact], revoked: Iterable[str] = ()) -> None:
-        """Whom to let in, and to whom messages may go; and certificates that are no good any more."""
+        """Replace the admitted members, and revoke certificates."""
         with self._changing:
             self._admitted, self._revoked = self._checked(contacts), frozenset(revoked)
             self._tell()
 
     def link(self, contacts: Iterable[Contact]) -> None:
-        """Neighbours to stay connected with. Other connections are left as they are."""
+        """Replace the neighbours to stay connected with. Other connections stay."""
         with self._changing:
             self._linked = self._checked(contacts)
             self._tell()
 
     def use_relays(self, relays: Iterable[Reachable]) -> None:
-        """Relays to go through, instead of those of before."""
+        """Replace the relays."""
         found = checked_relays(relays)
         with self._changing:
             if found == self._relays:
@@ -164,7 +164,7 @@ class TlsTransport(Endpoint[PeerHub]):
     # -- messages
 
     def send(self, to: int, payload: bytes) -> None:
-        """Send a message, at most once."""
+        """Send a message at most once."""
         hub, thread = self._hub, self._thread
         goals = list(self._linked.values()) if to == EVERYONE else [self._known.get(to)]
         payload = bytes(payload)
@@ -182,7 +182,7 @@ class TlsTransport(Endpoint[PeerHub]):
             hub.counts["dropped: queue full"] += len(names)
 
     def publish_roster(self, signed: bytes, to: int = EVERYONE) -> None:
-        """Give a signed list of members to everybody connected, or to one member."""
+        """Send a signed roster to all connected members, or to one member."""
         contact, signed = self._known.get(to), bytes(signed)
         if contact is not None:
             name = contact.name
@@ -200,7 +200,7 @@ class TlsTransport(Endpoint[PeerHub]):
 
 
 def checked_relays(relays: Iterable[Reachable]) -> dict[str, tuple[str, int]]:
-    """Where relays are found, by name."""
+    """Return host and port of relays, by name."""
     found = {}
     for relay in relays:
         check_name(relay.name)

@@ -1,4 +1,4 @@
-"""The connections of a peer: its links, others when they are needed, and relays where there is no other way."""
+"""The connections of a peer: links to neighbours, others on demand, and relays where there is no other way."""
 
 from __future__ import annotations
 
@@ -11,48 +11,49 @@ from ..group.identity import split_endpoint
 from ..wire.limits import Buckets
 from . import Contact
 from .channel import FORWARD, LIST, MESSAGE, PRESENT, Channel, forward, frame, read_forward
-from .hub import Hub, Place
+from .hub import HostPort, Hub
 from .proofs import Seals
 
 log = logging.getLogger("coterie")
 
-#: A neighbour that was not reached for so many seconds is looked for at the relays, for so many seconds at least.
+#: Seconds after which an unreachable neighbour is sought through relays, and the minimal seconds for which relays are
+#: kept.
 RELAY_AFTER, RELAY_KEEP = 1.0, 30.0
-#: What comes through a relay is of so many members at once.
-MANY = 32.0
-#: Frames that wait for connections, in all.
-WAITING_IN_ALL = 1024
-#: Lists of members that are given to one name through a relay: in a second, and at once.
-GIVEN, GIVEN_AT_ONCE = 0.1, 2.0
+#: Ratio of the frames per second that a relay may send to those that a member may send.
+RELAY_RATE_FACTOR = 32.0
+#: Maximal number of frames that wait for connections, in total.
+MAX_WAITING_FRAMES = 1024
+#: Rosters that are sent to one name through a relay: per second, and at once.
+ROSTERS_PER_SECOND, ROSTERS_AT_ONCE = 0.1, 2.0
 
 
 class _Waiting(NamedTuple):
-    """Frames for somebody who is not connected yet."""
+    """Frames for a member that is not connected yet."""
 
     until: float
     frames: deque[tuple[int, bytes]]
 
 
 class PeerHub(Hub):
-    """A hub that carries messages."""
+    """Connections of a peer, which carry messages."""
 
     def __init__(self, *given: Any, deliver: Callable[[str, bytes], None], seals: Seals | None, reachable: bool):
         super().__init__(*given)
         self._deliver, self._seals, self._reachable = deliver, seals, reachable
         self.contacts: dict[str, Contact] = {}
         self.links: dict[str, Contact] = {}
-        self.relays: dict[str, Place] = {}
-        self.present: dict[str, frozenset[str]] = {}  # by relay: who is connected with it
+        self.relays: dict[str, HostPort] = {}
+        self.present: dict[str, frozenset[str]] = {}  # by relay: names of the members connected with it
         self._waiting: OrderedDict[str, _Waiting] = OrderedDict()
-        self._apart: dict[str, float] = {}  # since when a neighbour is not connected
+        self._apart: dict[str, float] = {}  # by neighbour: time since when it is not connected
         self._relays_until = 0.0
-        self._alone_until: dict[str, float] = {}  # whom to leave alone: not linked, and not reached
-        self._given = Buckets(GIVEN, GIVEN_AT_ONCE, self.limits.sources)
+        self._alone_until: dict[str, float] = {}  # by member that is no neighbour: time until which no new try is made
+        self._given = Buckets(ROSTERS_PER_SECOND, ROSTERS_AT_ONCE, self.limits.sources)
 
-    # -- who there is
+    # -- members
 
     def know(self, contacts: dict[str, Contact], links: dict[str, Contact], revoked: frozenset[str]) -> None:
-        """Everybody who is admitted, and of them those to stay connected with."""
+        """Set the admitted members, and those of them to stay connected with."""
         old, self.contacts, self.links = self.contacts, contacts, links
         now = self.loop.time()
         if self._seals is not None:
@@ -66,33 +67,33 @@ class PeerHub(Hub):
             if name in links:
                 self.dial(name, anew=moved or name not in old)
 
-    def use_relays(self, relays: dict[str, Place]) -> None:
-        """Relays, instead of those of before."""
+    def use_relays(self, relays: dict[str, HostPort]) -> None:
+        """Replace the relays."""
         gone = set(self.relays) - set(relays)
         self.relays = relays
         self.present = {name: names for name, names in self.present.items() if name in relays}
-        self.know(self.contacts, self.links, self.revoked)  # relays are admitted, too
+        self.know(self.contacts, self.links, self.revoked)  # because relays are admitted, too
         for name in gone:
             if name in self.channels and name not in self.contacts:
                 self.channels[name].finish("no longer a relay")
         self._look_for_relays(self.loop.time())
 
     def rate(self, name: str) -> float | None:
-        """How many frames a second somebody may send; a relay, those of many."""
+        """Maximal number of frames per second from a member, or from a relay, which forwards for many members."""
         each = self.limits.messages
-        return each if each is None or name not in self.relays else MANY * each
+        return each if each is None or name not in self.relays else RELAY_RATE_FACTOR * each
 
     def alive(self) -> set[str]:
-        """Who is connected with me, or with a relay of mine."""
+        """Names of the members that are connected with this peer or with one of its relays."""
         here = {name for name in list(self.channels) if name in self.contacts}
         for names in list(self.present.values()):
             here |= names & self.contacts.keys()
         return here
 
-    # -- out
+    # -- sending
 
     def send_message(self, names: Iterable[str], message: bytes) -> None:
-        """To some members."""
+        """Send a message to some members."""
         data = frame(MESSAGE, message)
         for name in names:
             channel = self.channels.get(name)
@@ -102,7 +103,7 @@ class PeerHub(Hub):
                 self.send(name, MESSAGE, message)
 
     def send(self, name: str, kind: int, body: bytes) -> None:
-        """To one member, by whatever way there is. If there is none now, it waits for one."""
+        """Send a frame to one member, directly or through a relay. Without a connection, the frame waits for one."""
         channel = self.channels.get(name)
         if channel is not None:
             self._push(channel, name, kind, frame(kind, body))
@@ -131,7 +132,7 @@ class PeerHub(Hub):
         return True
 
     def _wait(self, name: str, kind: int, body: bytes) -> None:
-        """Keep it for a connection that is being made."""
+        """Keep a frame for a connection that is being made."""
         now = self.loop.time()
         place = self.place(name)
         linked = name in self.links
@@ -148,7 +149,7 @@ class PeerHub(Hub):
         if len(waiting.frames) > self.limits.waiting:
             waiting.frames.popleft()
             self.drop("to", name, "queue full")
-        if len(self._waiting) * self.limits.waiting > WAITING_IN_ALL:
+        if len(self._waiting) * self.limits.waiting > MAX_WAITING_FRAMES:
             self._give_up(next(iter(self._waiting)), "queue full")
         if place is None:
             self._relays_until = now + RELAY_KEEP
@@ -167,16 +168,16 @@ class PeerHub(Hub):
             self.send(name, kind, body)
 
     def publish(self, signed: bytes) -> None:
-        """A list of members to everybody who is connected, and to neighbours that a relay is connected with."""
+        """Send a roster to all connected members, and to neighbours that are connected with a relay."""
         super().publish(signed)
         for name in self.links.keys() - self.channels.keys():
             if any(name in names for names in self.present.values()):
                 self.send(name, LIST, signed)
 
-    # -- in
+    # -- receiving
 
     def take_up(self, channel: Channel, kind: int, body: bytes) -> None:
-        """A frame on a link."""
+        """Take a frame on a link."""
         name = channel.name or ""
         if kind == MESSAGE and name in self.contacts:
             channel.used = channel.last_in
@@ -200,7 +201,7 @@ class PeerHub(Hub):
             self.counts["dropped: deliver failed"] += 1
 
     def _forwarded(self, relay: str, body: bytes) -> None:
-        """What a relay says comes from somebody: believed only if that member has sealed it."""
+        """Take a forwarded frame. Its sender is believed only if that member has sealed it."""
         found = read_forward(body)
         if found is None:
             self.counts["dropped: out of place"] += 1
@@ -215,7 +216,7 @@ class PeerHub(Hub):
             self.counts["dropped: out of place"] += 1
         elif contact is None or contact.key is None:
             self.counts["dropped: not admitted"] += 1
-            self._give(relay, name)  # it may be one that I do not know yet, or one that was removed
+            self._give(relay, name)  # the sender may be newer than the roster held here, or removed
         else:
             message = self._seals.open(name, contact.key, content)
             if message is None:
@@ -224,39 +225,39 @@ class PeerHub(Hub):
                 self._receive(name, message)
 
     def _give(self, relay: str, name: str) -> None:
-        """Hand over the list of members through a relay: what a visit is where there is no connection."""
+        """Send the roster through a relay, in place of the exchange of rosters on a connection."""
         if self.kept is not None and self._given.take(name, self.loop.time()):
             self._through(relay, name, LIST, self.kept)
 
     # -- connections
 
     def wants(self, name: str) -> bool:
-        """Neighbours, whom something waits for, and relays where they are needed."""
+        """Whether a connection is needed: to neighbours, to members with waiting frames, and to relays in use."""
         if name in self.relays:
             return not self._reachable or self.loop.time() < self._relays_until
         return name in self.links or name in self._waiting
 
-    def place(self, name: str) -> Place | None:
-        """Where a member or a relay is to be found."""
+    def place(self, name: str) -> HostPort | None:
+        """Return host and port of a member or a relay, or None."""
         if name in self.relays:
             return self.relays[name]
         contact = self.contacts.get(name)
         return None if contact is None or contact.endpoint is None else split_endpoint(contact.endpoint)
 
     def connected(self, name: str, channel: Channel) -> None:
-        """Somebody is there: what waited for it can go."""
+        """Send the frames that wait for a member."""
         self._apart.pop(name, None)
         self._alone_until.pop(name, None)
         self._flush(name)
 
     def disconnected(self, name: str) -> None:
-        """Somebody is gone."""
+        """Note since when a neighbour is not connected."""
         self.present.pop(name, None)
         if name in self.links:
             self._apart[name] = self.loop.time()
 
     def missed(self, name: str) -> None:
-        """A try came to nothing. Who is not linked is left alone for a while, unless a relay may know a way."""
+        """Handle a failed try. A member that is no neighbour is not tried again for a while, except through relays."""
         if name in self._waiting and name not in self.links:
             self._alone_until[name] = self.loop.time() + self.limits.leave_alone
             if self.relays:
@@ -266,7 +267,7 @@ class PeerHub(Hub):
                 self._give_up(name, "unreachable")
 
     def look(self, now: float) -> None:
-        """Who has waited too long, which connections nobody uses, and whether relays are needed."""
+        """Drop frames that have waited too long, close unused connections, and look for relays if they are needed."""
         for name in [name for name, waiting in self._waiting.items() if waiting.until < now]:
             self._give_up(name, "no connection")
         if any(now - since > RELAY_AFTER for since in self._apart.values()):
@@ -285,5 +286,5 @@ class PeerHub(Hub):
 
 
 def named(contacts: Iterable[Contact]) -> dict[str, Contact]:
-    """Contacts by their names."""
+    """Return contacts by name."""
     return {contact.name: contact for contact in contacts}

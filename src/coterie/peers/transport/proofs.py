@@ -1,14 +1,15 @@
-"""What proves who somebody is: certificates in TLS 1.3; before it, a pre-authentication; and where a relay is between, a seal.
+"""Proofs of identity: certificates in TLS 1.3, pre-authentications before it, and seals for messages through relays.
 
-A certificate is of the group's own authority, and proves a name.
+A certificate is signed by the group's own authority, and proves a name.
 
-A handshake is dear, so strangers may begin only so many; and strangers at a member's own address (behind one NAT) would
-use up what that address may. So whoever dials pre-authentications first: its name, the time, and an Ed25519 signature of them and of
-whom it is for. It proves nothing that the handshake would not prove again; it only is let through to it. Times of one
-name must grow, so that a pre-authentication that was overheard opens nothing. The run is not named: a member that still is in one
-that was amended is let through, too, and learns of it as a non-member.
+A TLS handshake is expensive, so strangers may begin only a bounded number; and strangers at a member's own address
+(behind one NAT) would use up the number for that address. So the dialling side first sends a pre-authentication: its
+name, the time, and an Ed25519 signature of both and of the receiver's name. This only lets it through to the handshake,
+which proves the name again. Times of one name must grow, so a recorded pre-authentication cannot be used again. The run
+is not signed: a member that is still in a run that was amended is let through, too, and gets the next charter as a
+non-member.
 
-A message through a relay, which cannot read it, is sealed with keys that only sender and receiver can work out.
+A message through a relay is sealed with a key that only sender and receiver can compute.
 """
 
 from __future__ import annotations
@@ -35,24 +36,24 @@ from nacl.utils import random
 
 from ..._files import Where
 from ...errors import ParameterError
-from ..group.signed import SIGNATURE, is_signed
+from ..group.signed import SIGNATURE_BYTES, is_signed
 
-#: The first byte of a pre-authentication, and of a TLS handshake.
+#: First byte of a pre-authentication, and of a TLS handshake.
 PREAUTH, TLS = 0x63, 0x16
-#: What is signed begins with this.
+#: Prefix of every signed pre-authentication.
 CONTEXT = b"coterie pre-authentication 2\n"
-#: Clocks may differ by so many seconds.
-SKEW = 3600.0
-#: Bytes of a pre-authentication, at most.
-LONGEST = 2 + 8 + SIGNATURE + 63
+#: Maximal difference between two clocks, in seconds.
+MAX_CLOCK_DIFFERENCE = 3600.0
+#: Maximal bytes of a pre-authentication.
+MAX_PREAUTH_BYTES = 2 + 8 + SIGNATURE_BYTES + 63
 
 _TIME = struct.Struct(">Q")
-#: By how many bytes a sealed message is longer.
-OVERHEAD = 16 + 16 + crypto_box_NONCEBYTES
+#: Bytes that sealing adds to a message.
+SEAL_BYTES = 16 + 16 + crypto_box_NONCEBYTES
 
 
 class Credentials(NamedTuple):
-    """The files that prove who I am: PEM, as in a peer's folder."""
+    """The files of a peer's key and certificates, as PEM."""
 
     key: Path
     certificate: Path
@@ -60,7 +61,7 @@ class Credentials(NamedTuple):
 
     @classmethod
     def of(cls, folder: Where) -> Credentials:
-        """Those in a folder."""
+        """Return the paths of the files in a folder."""
         return cls(Path(folder) / "tls.key", Path(folder) / "tls.crt", Path(folder) / "ca.crt")
 
 
@@ -73,15 +74,15 @@ class Proof(NamedTuple):
     same_run: bool
 
 
-class Papers:
-    """My own, and how to look at others'."""
+class TlsContexts:
+    """A peer's own certificate, and the checks of other certificates."""
 
     def __init__(self, credentials: Credentials, run: str):
         self.credentials, self._protocol = credentials, f"coterie/1/{run}"[:255]
         self.load()
 
     def load(self) -> None:
-        """Read the files, again where they have changed. If they are not good, what was there before stays."""
+        """Read the files, at first and again when they have changed. If they are bad, the previous ones stay in use."""
         for path in self.credentials:
             if not path.is_file():
                 raise ParameterError(f"there is no {path}: has this peer joined?")
@@ -91,11 +92,11 @@ class Papers:
         key, certificate, authority = self.credentials
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
-        context.check_hostname = False  # the name is a member's, and is compared with the list of now
+        context.check_hostname = False  # the name is a member's, and is compared with the current roster
         context.verify_mode = ssl.CERT_REQUIRED
         context.set_alpn_protocols([self._protocol])
         if server:
-            context.num_tickets = 0  # nothing is resumed: the certificate is shown each time
+            context.num_tickets = 0  # no session is resumed, so the certificate is shown each time
         try:
             context.load_verify_locations(authority)
             context.load_cert_chain(certificate, key)
@@ -107,13 +108,13 @@ class Papers:
 
     @property
     def serial(self) -> str:
-        """Serial number of my own certificate."""
+        """Serial number of this peer's certificate."""
         from ..group.identity import read_certificate
 
         return f"{read_certificate(self.credentials.certificate.read_bytes()).serial_number:x}"
 
     def proof(self, tls: ssl.SSLObject) -> Proof | None:
-        """What the other side has proven, which is a name and nothing else; None if its certificate names another."""
+        """Return what the other side has proven, or None if the subject is not just a common name."""
         found = tls.getpeercert() or {}
         parts = [part for several in found.get("subject", ()) for part in several]
         if len(parts) != 1 or parts[0][0] != "commonName":
@@ -123,7 +124,7 @@ class Papers:
         return Proof(str(parts[0][1]), serial, expires, tls.selected_alpn_protocol() == self._protocol)
 
 
-# -- pre-authentications -----------------------------------------------------------------------------------------------------------
+# -- pre-authentications ---------------------------------------------------------------------------------------------
 
 
 def _signed(sender: str, to: str, moment: bytes) -> bytes:
@@ -131,19 +132,19 @@ def _signed(sender: str, to: str, moment: bytes) -> bytes:
 
 
 def write_preauth(sender: str, to: str, sign: Callable[[bytes], bytes]) -> bytes:
-    """What to say before a handshake."""
+    """Return the bytes to send before a handshake."""
     moment = _TIME.pack(time.time_ns())
     body = moment + sign(_signed(sender, to, moment)) + sender.encode()
     return bytes([PREAUTH, len(body)]) + body
 
 
 def length(data: bytes) -> int:
-    """How many bytes a pre-authentication has that begins so."""
+    """Return the length of a pre-authentication from its first bytes."""
     return 2 + data[1] if len(data) > 1 else 2
 
 
 class Preauths:
-    """Whose pre-authentications are good."""
+    """Checks pre-authentications of the members."""
 
     def __init__(self, me: str):
         self._me = me
@@ -151,25 +152,25 @@ class Preauths:
         self._last: dict[str, int] = {}
 
     def admit(self, keys: dict[str, bytes]) -> None:
-        """Public keys of the members."""
+        """Set the public keys of the members."""
         self._keys = keys
         self._last = {name: moment for name, moment in self._last.items() if name in keys}
 
     def claimed(self, preauth: bytes) -> str | None:
-        """The name that a pre-authentication gives, if it is a member's and the pre-authentication is not an old one."""
+        """Return the name in a pre-authentication, or None if it is no member's or the time is not new."""
         try:
-            name = preauth[2 + 8 + SIGNATURE :].decode("ascii")
+            name = preauth[2 + 8 + SIGNATURE_BYTES :].decode("ascii")
         except UnicodeDecodeError:
             return None
-        if name not in self._keys or len(preauth) <= 2 + 8 + SIGNATURE:
+        if name not in self._keys or len(preauth) <= 2 + 8 + SIGNATURE_BYTES:
             return None
         (moment,) = _TIME.unpack(preauth[2:10])
-        good = moment > self._last.get(name, 0) and abs(moment / 1e9 - time.time()) <= SKEW
+        good = moment > self._last.get(name, 0) and abs(moment / 1e9 - time.time()) <= MAX_CLOCK_DIFFERENCE
         return name if good else None
 
     def check(self, name: str, preauth: bytes) -> bool:
-        """Whether it is that member's."""
-        moment, signature = preauth[2:10], preauth[10 : 10 + SIGNATURE]
+        """Return whether a pre-authentication is signed with the key of a member."""
+        moment, signature = preauth[2:10], preauth[10 : 10 + SIGNATURE_BYTES]
         if not is_signed(self._keys[name], signature, _signed(name, self._me, moment)):
             return False
         self._last[name] = _TIME.unpack(moment)[0]
@@ -180,10 +181,10 @@ class Preauths:
 
 
 class Seals:
-    """Seals messages to members and opens theirs: X25519 keys made of the Ed25519 keys of both.
+    """Seals messages to members, and opens theirs, with X25519 keys derived from the Ed25519 keys of both sides.
 
-    In every message, before its text, is a mark of run, sender and receiver, so that one is good for no other way; both
-    have the same key, and a message could be sent back otherwise.
+    Every sealed message begins with a hash of run, sender and receiver. Without it, a message could be sent back to its
+    sender, because both sides have the same key.
     """
 
     def __init__(self, run: str, me: str, seed: bytes):
@@ -192,16 +193,16 @@ class Seals:
         self._shared: dict[bytes, bytes] = {}  # by public key
 
     def forget(self, known: set[bytes]) -> None:
-        """Keep what was worked out for these keys only."""
+        """Forget derived keys for other public keys than these."""
         self._shared = {key: shared for key, shared in self._shared.items() if key in known}
 
     def seal(self, to: str, key: bytes, message: bytes) -> bytes:
-        """For one member."""
+        """Seal a message to one member."""
         nonce = random(crypto_box_NONCEBYTES)
         return nonce + crypto_box_afternm(self._mark(self._me, to) + message, nonce, self._key(key))
 
     def open(self, sender: str, key: bytes, sealed: bytes) -> bytes | None:
-        """The message, if that member has sealed it for me."""
+        """Return the message if this member has sealed it for this peer, or None."""
         nonce, box = sealed[:crypto_box_NONCEBYTES], sealed[crypto_box_NONCEBYTES:]
         try:
             text = crypto_box_open_afternm(box, nonce, self._key(key))

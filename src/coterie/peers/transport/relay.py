@@ -1,7 +1,7 @@
 """A program that forwards messages between members that cannot connect to each other.
 
-It sees who writes to whom, when, and how much; and can drop messages. It can neither read them, for they are sealed, nor
-pass off one as another member's. Lists of members are not sealed: it has them itself.
+A relay sees the sender, receiver, time and size of each message, and can drop messages. It cannot read them, because
+they are sealed, nor forge the sender. Rosters are not sealed: the relay has them itself.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from . import Contact, DeliverRoster
 from .channel import FORWARD, LIST, MESSAGE, PRESENT, Channel, forward, frame, read_forward
 from .hub import Hub
 from .loops import Endpoint
-from .peer_hub import MANY
-from .proofs import OVERHEAD
+from .peer_hub import RELAY_RATE_FACTOR
+from .proofs import SEAL_BYTES
 
-#: Bytes that wait for one member.
+#: Maximal bytes that wait for one member.
 QUEUE_BYTES = 1 << 20
-#: Bytes a second, of all that are told who is here: who comes and goes all the time must not make it tell more.
+#: Bytes per second of all notices of who is connected, so that frequent reconnections cannot cause more.
 PRESENCE_BYTES = 1 << 20
 
 
 class RelayHub(Hub):
-    """A hub that passes on what members send each other."""
+    """Connections of a relay, which forwards frames between members."""
 
     def __init__(self, *given: Any, messages_per_second: float):
         super().__init__(*given)
         self._rate = messages_per_second
-        self._ways: dict[str, Buckets] = {}  # by sender, for each that it writes to
+        self._ways: dict[str, Buckets] = {}  # by sender: a rate for each receiver
         self._told: frozenset[str] = frozenset()
         self._tell_at = 0.0
 
     def take_up(self, channel: Channel, kind: int, body: bytes) -> None:
-        """A frame from a member."""
+        """Forward a frame from a member."""
         if kind != FORWARD:
             super().take_up(channel, kind, body)
             return
@@ -50,7 +50,7 @@ class RelayHub(Hub):
         ways = self._ways.setdefault(sender, Buckets(self._rate, 4.0 * self._rate))
         if goal is None:
             self.drop("from", sender, "absent")
-        elif inner == MESSAGE and len(content) > self.limits.message + OVERHEAD:
+        elif inner == MESSAGE and len(content) > self.limits.message + SEAL_BYTES:
             self.drop("from", sender, "too large")
         elif not ways.take(name, channel.last_in):
             self.drop("from", sender, "too many")
@@ -60,15 +60,15 @@ class RelayHub(Hub):
                 self.drop("to", name, "queue full")
 
     def connected(self, name: str, channel: Channel) -> None:
-        """Tell it who is here; the others hear of it soon."""
+        """Send a new member the names of all that are connected. The others are informed soon."""
         channel.push(self._presence())
 
     def disconnected(self, name: str) -> None:
-        """It writes to nobody any more."""
+        """Forget the rates of a member."""
         self._ways.pop(name, None)
 
     def look(self, now: float) -> None:
-        """Tell everybody who is here, if that has changed."""
+        """Send everybody the names of connected members, if they have changed."""
         here = frozenset(self.channels)
         if here != self._told and now >= self._tell_at:
             self._told, text = here, self._presence()
@@ -81,9 +81,9 @@ class RelayHub(Hub):
 
 
 class TlsRelay(Endpoint[RelayHub]):
-    """Listens, and forwards in the background. Its certificate must not have the name of a member.
+    """Listens, and forwards in the background. Its name must not be the name of a member.
 
-    Folder, credentials, message_bytes, limits and uvloop are those of an :class:`Endpoint`.
+    The parameters folder, credentials, message_bytes, limits and uvloop are those of :class:`Endpoint`.
     """
 
     def __init__(
@@ -99,14 +99,14 @@ class TlsRelay(Endpoint[RelayHub]):
     ):
         super().__init__(run, name, listen, folder, **how)
         self._rate = 2.0 * messages_per_second
-        self._limits = self._limits._replace(messages=MANY * self._rate, queue_bytes=QUEUE_BYTES)
+        self._limits = self._limits._replace(messages=RELAY_RATE_FACTOR * self._rate, queue_bytes=QUEUE_BYTES)
         self.endpoint = listen
         self._keys: dict[str, bytes | None] = {}
         self._roster: DeliverRoster = lambda signed: None
         self.admit(contacts)
 
     def admit(self, contacts: Iterable[Contact], revoked: Iterable[str] = ()) -> None:
-        """Whom to serve, instead of those of before; and certificates that are no good any more."""
+        """Replace the members to serve, and revoke certificates."""
         keys = {check_name(contact.name): contact.key for contact in contacts}
         if self.name in keys:
             raise ParameterError(f"a relay must not have the name of a member: {self.name}")
@@ -115,11 +115,11 @@ class TlsRelay(Endpoint[RelayHub]):
         self._do(lambda hub: hub.admit(*state))
 
     def publish_roster(self, signed: bytes) -> None:
-        """Give a list of members to everybody connected."""
+        """Send a roster to all connected members."""
         self._do(lambda hub: hub.publish(signed))
 
     def listen(self, roster: DeliverRoster) -> None:
-        """Call a function with every list of members that comes. Unchecked: verify it."""
+        """Call a function with every roster that arrives. It is not verified."""
         self._roster = roster
 
     def alive(self) -> set[str]:
@@ -131,7 +131,7 @@ class TlsRelay(Endpoint[RelayHub]):
         """Listen, and forward in the background."""
         self._open(
             lambda loop, limits: RelayHub(
-                loop, self.name, self._papers, limits, self._take_roster, messages_per_second=self._rate
+                loop, self.name, self._contexts, limits, self._take_roster, messages_per_second=self._rate
             ),
             lambda hub: hub.admit(self._keys, self._revoked),
         )

@@ -1,1 +1,1 @@
-"""What arrives from a peer, and what of it is let in."""
+"""The format of packets, and the checks that received packets must pass."""

@@ -1,10 +1,10 @@
-"""What a message must pass before a method sees it.
+"""The checks that a message must pass before a method sees it.
 
-In this order: its packet is from a member; short enough; not one too many; it decodes; its version and run are ours;
-its sender owns the key that it came by; it is for us; it is newer than the last one from that start of its sender; its
-signature is good; its sender has proved that it is that start that speaks now; and then what it holds: a kind that the
-method knows, as many numbers as there must be, all of them finite, no model longer than the run's public radius.
-Anything else is refused, and counted by its reason.
+In this order: the packet is from a member, not too long, and within the sender's rate; it decodes; its version and run
+are this peer's; its sender owns the key under which it came; it is addressed to this peer; its number is greater than
+the last one of its session; its signature is valid; its sender has proved that the session is live. Then the content: a
+kind that the method knows, the right count of numbers, all of them finite, and no model with a norm above the run's
+public radius. Other messages are refused, and counted by reason.
 """
 
 from __future__ import annotations
@@ -20,61 +20,62 @@ from ..group.signed import is_signed
 from .limits import Buckets
 from .packet import VERSION, Packet, Refused, read_packet
 
-#: Why messages are refused.
+#: Reasons for refusing messages.
 REASONS = (
     "stranger",  # not from a member
-    "muted",  # from one that this peer does not want to hear
+    "muted",  # from a muted member
     "size",
-    "rate",  # too many in a second
+    "rate",  # too many per second
     "format",  # not a packet
     "version",
     "run",
-    "sender",  # not the owner of the key it came by
-    "recipient",  # for somebody else
-    "replay",  # no newer than the last one
-    "outdated",  # an announcement of the admin, and there is a newer one
+    "sender",  # the sender does not own the key under which the packet came
+    "recipient",  # addressed to another peer
+    "replay",  # number not greater than the last one
+    "outdated",  # an announcement that is not newer than the one held
     "signature",
-    "unproven",  # may be an old one: this start of the sender has not yet answered to this start of ours
-    "rows",  # claims a larger data set than there may be
+    "unproven",  # possibly a replay: the sender's session has not answered a question of this peer yet
+    "rows",  # claims more rows than the charter allows
     "shape",  # a kind or a length that the method does not know
     "finite",
-    "norm",  # a model beyond the public radius
-    "range",  # another number that no honest peer sends
-    "method",  # the method raised
+    "norm",  # a model with a norm above the public radius
+    "range",  # another value that no honest peer sends
+    "method",  # the method raised an error
 )
-#: How many seconds' worth of messages may come at once.
-BURST = 4.0
+#: Seconds' worth of messages that may come at once.
+BURST_SECONDS = 4.0
 
 
 class Gate:
-    """Checks packets that come to a peer, and remembers the number of the last one of each sender's proven session."""
+    """Checks packets that come to a peer, and remembers the last number of each sender's proven session."""
 
     def __init__(self, run: bytes, address: int, message_bytes: int, messages_per_second: float, max_rows: int):
         self.run, self.address, self.message_bytes, self.max_rows = run, address, message_bytes, max_rows
         self.rate = messages_per_second
-        self.last: dict[bytes, tuple[int, int]] = {}  # numbers, by public key: a session that has proved itself
+        # By public key: session and sequence of the last packet of the proven session.
+        self.last: dict[bytes, tuple[int, int]] = {}
         self.refused: Counter[str] = Counter()
-        self.refused_by: Counter[tuple[int, str]] = Counter()  # of members, by address
+        self.refused_by: Counter[tuple[int, str]] = Counter()  # by address and reason
         self.muted: frozenset[int] = frozenset()
         self._keys: dict[int, bytes] = {}
-        self._messages = Buckets(messages_per_second, BURST * messages_per_second)
+        self._messages = Buckets(messages_per_second, BURST_SECONDS * messages_per_second)
 
     def admit(self, keys: Mapping[int, bytes]) -> None:
-        """Whose messages may pass: addresses and public keys."""
+        """Set the addresses and public keys of the members whose messages may pass."""
         self._keys = {address: key for address, key in keys.items() if address != self.address}
         self._messages.keep(self._keys)
 
     def count(self, reason: str, owner: int) -> None:
-        """Count a refusal; those of members by sender, too. (Who else there is is for the transport to say.)"""
+        """Count a refusal, for members also by sender. Connections of non-members are counted by the transport."""
         self.refused[reason] += 1
         if owner in self._keys or owner in self.muted:
             self.refused_by[owner, reason] += 1
 
     def check(self, now: float, owner: int, data: bytes) -> Packet:
-        """The packet that came by a key of ``owner``: authentic and new in its session, or :class:`Refused`.
+        """Return a packet that came under a key of ``owner``, if it is authentic and new in its session; else raise
+        Refused.
 
-        Whether that session has proved itself is another question (:meth:`proven`), and what the packet holds is not
-        looked at yet: :func:`check_message`.
+        This does not check whether the session is proven (see :meth:`prove`), nor the content (:func:`check_message`).
         """
         if owner in self.muted:
             raise Refused("muted", f"from {owner}")
@@ -103,25 +104,25 @@ class Gate:
         if not is_signed(key, signature, signed):
             raise Refused("signature", f"not {owner}'s")
         if packet.session == last[0]:
-            self.last[key] = packet.number  # it was sent by its sender, whatever it holds: never again
+            self.last[key] = packet.number  # an authentic packet is accepted once only, whatever its content
         if packet.largest > self.max_rows:
-            raise Refused("rows", f"{owner} tells of {packet.largest} rows; at most {self.max_rows}")
+            raise Refused("rows", f"{owner} claims {packet.largest} rows; at most {self.max_rows}")
         return packet
 
     def session_of(self, address: int) -> int | None:
-        """The session of a member that has proved itself last."""
+        """Return the proven session of a member, or None."""
         last = self.last.get(self._keys.get(address, b""))
         return None if last is None else last[0]
 
     def prove(self, packet: Packet) -> None:
-        """From now on the session of this packet is its sender's: of it, what is newer passes; of others, nothing."""
+        """Make the session of this packet the proven one of its sender, and refuse its earlier packets."""
         key = self._keys[packet.sender]
         last = self.last.get(key, (0, 0))
         self.last[key] = max(last, packet.number) if packet.session == last[0] else packet.number
 
 
 def check_message(contents: Contents, members: Container[int], packet: Packet) -> np.ndarray:
-    """The numbers of a method's message; refuses what no honest peer sends. ``members`` are the addresses there are."""
+    """Return the numbers of a method's message. Raise Refused for values that no honest peer sends."""
     try:
         return contents.check(packet.kind, contents.parse(packet.kind, packet.content), members)
     except Unsound as error:

@@ -1,4 +1,4 @@
-"""How much anybody may cost: how often something may happen, and what a transport spends on others."""
+"""Bounds on what other peers may cost: rates, and the resources that a transport spends on them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ except ImportError:  # pragma: no cover - not on this platform
 
 
 class Bucket:
-    """Lets ``rate`` through in a second, and ``capacity`` at once."""
+    """Token bucket: lets ``rate`` events pass per second, and ``capacity`` at once."""
 
     __slots__ = ("_left", "_then", "capacity", "rate")
 
@@ -24,7 +24,7 @@ class Bucket:
         self.rate, self.capacity, self._left, self._then = rate, capacity, capacity, 0.0
 
     def take(self, now: float) -> bool:
-        """Whether one more may pass."""
+        """Take a token, and return whether there was one."""
         self._fill(now)
         if self._left < 1.0:
             return False
@@ -32,7 +32,7 @@ class Bucket:
         return True
 
     def spend(self, now: float, amount: float) -> float:
-        """Let so much through, whatever there is; the seconds to wait before more."""
+        """Take an amount of tokens, even if there are fewer. Return the seconds to wait before the next."""
         self._fill(now)
         self._left -= amount
         return max(0.0, -self._left / self.rate)
@@ -43,14 +43,14 @@ class Bucket:
 
 
 class Buckets:
-    """A :class:`Bucket` for each name or address; those that were used last, if there may be only ``most``."""
+    """A :class:`Bucket` for each name or address; with ``most``, only for the most recently used ones."""
 
     def __init__(self, rate: float, capacity: float, most: int | None = None):
         self._rate, self._capacity, self._most = rate, capacity, most
         self._of: OrderedDict[Hashable, Bucket] = OrderedDict()
 
     def take(self, whose: Hashable, now: float) -> bool:
-        """Whether one more of theirs may pass."""
+        """Take a token of a name or address, and return whether there was one."""
         bucket = self._of.get(whose)
         if bucket is None:
             bucket = self._of[whose] = Bucket(self._rate, self._capacity)
@@ -61,13 +61,15 @@ class Buckets:
         return bucket.take(now)
 
     def keep(self, known: Container[Hashable]) -> None:
-        """Forget all others."""
+        """Forget all other names or addresses."""
         for whose in [whose for whose in self._of if whose not in known]:
             del self._of[whose]
 
 
 def once(last: dict[int, float], j: int, now: float, every: float) -> bool:
-    """Whether it is so long since something was last done for j; then it is done now."""
+    """Return whether something was last done for j at least `every` seconds ago, and if so, note that it is
+    done now.
+    """
     if now < last.get(j, -math.inf) + every:
         return False
     last[j] = now
@@ -75,42 +77,46 @@ def once(last: dict[int, float], j: int, now: float, every: float) -> bool:
 
 
 class Limits(NamedTuple):
-    """Bounds of one transport. Seconds, bytes, and counts."""
+    """Bounds of one transport: seconds, bytes, and counts."""
 
-    message: int = 200_000  # the longest message
-    roster: int = MAX_BYTES  # the longest list of members
-    messages: float | None = None  # a second from one member: who sends more is read more slowly; None: any
+    message: int = 200_000  # bytes of a message
+    roster: int = MAX_BYTES  # bytes of a roster
+    # Per second from one member, above which the member is read more slowly; None: no bound.
+    messages: float | None = None
     queue: int = 256  # frames that wait for one neighbour; the oldest is dropped
     queue_bytes: int = 1 << 23
-    high: int = 65_536  # bytes handed to the system's side before the queue holds them back
-    ping: float = 1.0  # of silence from me
-    dead: float = 3.0  # of silence from the other
-    first: float = 0.1  # between two tries to connect, at first and at most
+    high: int = 65_536  # bytes handed to the operating system before the queue holds back more
+    ping: float = 1.0  # seconds without a frame sent, after which a ping is sent
+    dead: float = 3.0  # seconds without a frame received, after which the connection is closed
+    first: float = 0.1  # seconds between two tries to connect: at first, and at most
     longest: float = 2.0
-    waiting: int = 16  # frames that wait for a connection to one member to be made, and for how long
+    waiting: int = 16  # frames that wait while a connection to one member is made, and for how many seconds
     wait: float = 3.0
-    spare: int = 32  # connections to members that are not linked, and how long one lives that is not used
+    # Connections to members that are not neighbours, and the seconds after which an unused one is closed.
+    spare: int = 32
     idle: float = 10.0
-    leave_alone: float = 5.0  # a member that is not linked and could not be reached
+    leave_alone: float = 5.0  # seconds without a new try, after a member that is no neighbour was unreachable
     # -- before a name is proven
-    handshake: float = 3.0  # from accepting, or dialling, to a proven name
+    handshake: float = 3.0  # seconds from accepting or dialling a connection to a proven name
     early: int = 16_384
-    silent: int = 256  # connections that have said nothing yet, in all and of one address
+    silent: int = 256  # connections that have sent nothing yet: in total, and from one address
     silent_address: int = 64
-    begun: int = 256  # and handshakes under way
+    begun: int = 256  # handshakes in progress: in total, and from one address
     begun_address: int = 64
-    starts: float = 400.0  # handshakes begun in a second, in all and for one address
+    starts: float = 400.0  # handshakes begun per second: in total, and from one address
     starts_address: float = 100.0
-    preauths: float = 1000.0  # signatures of pre-authentications that are looked at in a second
+    preauths: float = 1000.0  # signatures of pre-authentications that are verified per second
     sources: int = 1024  # addresses whose failures are remembered
     backlog: int = 512
-    # -- names that are proven and not admitted
-    non_members: int = 8  # at a time
+    # -- non-members, and connections in total
+    non_members: int = 8  # connections at a time, and seconds of each
     visit: float = 5.0
-    channels: int = 4096  # connections of members
+    channels: int = 4096  # connections with members
 
     def within(self, descriptors: int) -> Limits:
-        """The same, for a process that may have so many files open. A quarter is left to everything else."""
+        """Return these bounds for a process that may open so many files. A quarter of the files is left for
+        other uses.
+        """
         return self._replace(
             silent=min(self.silent, max(8, descriptors // 8)),
             silent_address=min(self.silent_address, max(4, descriptors // 16)),
@@ -122,14 +128,14 @@ class Limits(NamedTuple):
 
 
 def descriptors() -> int:
-    """How many files this process may have open."""
+    """Number of files that this process may open."""
     if resource is None:  # pragma: no cover - not on this platform
         return 2048
     return min(1 << 16, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 
 
 def raise_descriptors() -> int:
-    """Have as many as the system lets a process have; how many that is."""
+    """Raise the number of files that this process may open as far as the system allows, and return that number."""
     if resource is not None:
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         goal = 1 << 16 if hard == resource.RLIM_INFINITY else min(hard, 1 << 16)

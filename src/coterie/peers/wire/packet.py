@@ -1,11 +1,11 @@
-"""Packets: what really travels between peers.
+"""Packets: the bytes that peers exchange.
 
-A packet is a message with one header that says who sends it to whom, in which run and with which number, signed with the
-sender's Ed25519 key: 64 bytes of signature, then header and content as msgpack. So a packet is known for its sender's
-whichever way it came, also through a relay.
+A packet is a message with a header: sender, receiver, run and number. It is signed with the sender's Ed25519 key: 64
+bytes of signature, then header and content as msgpack. So a receiver can verify the sender of a packet whichever way it
+came, also through a relay.
 
-Messages of a method are packets of its own kinds, and hold numbers. Peers also have a few things of their own to say, of
-which a method never hears: those kinds are below zero.
+Messages of a method are packets with kinds of their own, and hold numbers. Peers also have messages of their own
+protocol, which the method does not see. Their kinds are negative.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ from ...errors import DataError
 
 VERSION = 2
 #: Bytes of a signature.
-SIGNATURE = 64
-#: Bytes of signature and header, at most.
-OVERHEAD = 256
-#: What is signed begins with this, so that no signature of a packet is good for anything else.
+SIGNATURE_BYTES = 64
+#: Maximal bytes of signature and header.
+OVERHEAD_BYTES = 256
+#: Prefix of every signed packet, so that the signature is not valid for anything else.
 CONTEXT = b"coterie packet 2\n"
-#: What peers say themselves: "I have begun, are you there?"; the answer to that; "I go"; the list of members; how they
-#: are doing (:mod:`~coterie.peers.node.health`); what else the admin has signed; "there are two of you".
+#: Kinds of the peers' own protocol: a question whether the receiver is live; the answer; a goodbye; the roster; health
+#: records (:mod:`~coterie.peers.node.health`); announcements of the admin; a notice that two processes use one
+#: identity.
 HELLO, WELCOME, BYE, ROSTER, HEALTH, ANNOUNCEMENT, DUPLICATE = -1, -2, -3, -4, -5, -6, -7
 
-#: Numbers that a double holds exactly.
+#: Whole numbers that a double represents exactly.
 Whole = Annotated[int, Meta(ge=0, lt=1 << 53)]
 Counter = Annotated[int, Meta(ge=1, lt=1 << 53)]
 Content = TypeVar("Content")
@@ -37,7 +38,7 @@ Nonce = Annotated[bytes, Meta(min_length=16, max_length=16)]
 
 
 class Refused(DataError):  # noqa: N818 - it says what happened
-    """Something that does not pass, and why: one of the reasons of :mod:`~coterie.peers.wire.gate`."""
+    """Raised for a packet that a check refuses. ``reason`` is one of the reasons of :mod:`~coterie.peers.wire.gate`."""
 
     def __init__(self, reason: str, text: str):
         super().__init__(f"{reason}: {text}")
@@ -45,35 +46,36 @@ class Refused(DataError):  # noqa: N818 - it says what happened
 
 
 class Packet(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A message, with what a receiver must know to believe it. New fields come last, and have a default."""
+    """A message with the header that a receiver needs to check it. New fields come last, and have a default."""
 
     version: Annotated[int, Meta(ge=0, le=255)]
     run: Annotated[bytes, Meta(min_length=16, max_length=16)]
-    sender: Whole  # address
+    sender: Whole  # address of the member
     to: Annotated[int, Meta(ge=-2, lt=1 << 53)]  # address, or EVERYONE
-    session: Counter  # which start of the sender this is of: a random number
-    sequence: Counter  # of its packets since then
-    largest: Whole  # rows of the largest data set that the sender has heard of; 0 where that is not gossiped
-    kind: Annotated[int, Meta(ge=-128, lt=1 << 16)]  # the method's own code, or what peers say
-    content: bytes  # of a method's kinds: numbers, as coterie.engines.wire writes them
+    session: Counter  # random number of the sender's process
+    sequence: Counter  # number of the packet in its session
+    largest: Whole  # largest number of rows that the sender has heard of; 0 if this is not gossiped
+    # Code of the method's message, or negative for the peers' own protocol.
+    kind: Annotated[int, Meta(ge=-128, lt=1 << 16)]
+    content: bytes  # of a method's message: numbers as coterie.engines.wire writes them
 
     @property
     def number(self) -> tuple[int, int]:
-        """What orders the packets of one sender."""
+        """Key that orders the packets of one sender."""
         return self.session, self.sequence
 
 
 class Hello(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """Content of HELLO and WELCOME."""
 
-    nonce: Nonce  # to be echoed: the answer to it is no old packet
-    roster: Whole  # version of the list of members that the sender has
-    digest: Annotated[bytes, Meta(max_length=16)] = b""  # and its hash
-    announcements: Annotated[bytes, Meta(max_length=8)] = b""  # digest of those that it has
+    nonce: Nonce  # echoed by the answer, which proves that the answer is new
+    roster: Whole  # version of the roster that the sender holds
+    digest: Annotated[bytes, Meta(max_length=16)] = b""  # hash of that roster
+    announcements: Annotated[bytes, Meta(max_length=8)] = b""  # digest of the announcements that the sender holds
 
 
 class Duplicate(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """Content of DUPLICATE: two sessions of the one it goes to, both of which have proved that they speak now."""
+    """Content of DUPLICATE: two sessions of the receiver, both of which have been proved."""
 
     one: Counter
     other: Counter
@@ -86,13 +88,13 @@ _duplicate = msgspec.msgpack.Decoder(Duplicate).decode
 
 
 def write_packet(packet: Packet, sign: Callable[[bytes], bytes]) -> bytes:
-    """A packet as it travels; ``sign`` turns bytes into an Ed25519 signature."""
+    """Return the bytes of a packet. ``sign`` maps bytes to an Ed25519 signature."""
     text = _encode(packet)
     return sign(CONTEXT + text) + text
 
 
 def parsed(decode: Callable[[bytes], Content], content: bytes, what: str) -> Content:
-    """What others have written; ``what`` says of anything else that it is :class:`Refused`."""
+    """Decode bytes that others have written. Raise :class:`Refused` with ``what`` if this fails."""
     try:
         return decode(content)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
@@ -100,27 +102,31 @@ def parsed(decode: Callable[[bytes], Content], content: bytes, what: str) -> Con
 
 
 def read_packet(data: bytes) -> tuple[Packet, bytes, bytes]:
-    """What a packet claims, its signature, and what that must be a signature of: nothing is verified yet."""
-    if len(data) <= SIGNATURE:
+    """Return a packet, its signature, and the bytes that must be signed. Nothing is verified."""
+    if len(data) <= SIGNATURE_BYTES:
         raise Refused("format", f"{len(data)} bytes are not a packet")
-    return parsed(_packet, data[SIGNATURE:], "not a packet"), data[:SIGNATURE], CONTEXT + data[SIGNATURE:]
+    return (
+        parsed(_packet, data[SIGNATURE_BYTES:], "not a packet"),
+        data[:SIGNATURE_BYTES],
+        CONTEXT + data[SIGNATURE_BYTES:],
+    )
 
 
 def write_hello(nonce: bytes, roster: int, digest: bytes = b"", announcements: bytes = b"") -> bytes:
-    """The content of a HELLO or WELCOME."""
+    """Return the content of a HELLO or WELCOME."""
     return _encode(Hello(nonce, roster, digest, announcements))
 
 
 def read_hello(content: bytes) -> Hello:
-    """The content of a HELLO or WELCOME; :class:`Refused` for anything else."""
+    """Read the content of a HELLO or WELCOME, or raise :class:`Refused`."""
     return parsed(_hello, content, "not a greeting")
 
 
 def write_duplicate(one: int, other: int) -> bytes:
-    """The content of a DUPLICATE."""
+    """Return the content of a DUPLICATE."""
     return _encode(Duplicate(one, other))
 
 
 def read_duplicate(content: bytes) -> Duplicate:
-    """The content of a DUPLICATE; :class:`Refused` for anything else."""
+    """Read the content of a DUPLICATE, or raise :class:`Refused`."""
     return parsed(_duplicate, content, "not two sessions")

@@ -7,11 +7,12 @@ from array import array
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-#: Moments that are kept at most; after that every other one is dropped, and half as many are taken from then on.
-MOMENTS = 600
-#: Up to so many agents have lines of their own on the page; more are shown as bands.
-LINES = 12
-#: Shares of the agents below the edges of the bands.
+#: Maximal number of moments. When it is reached, every other one is dropped, and half as many are recorded from then
+#: on.
+MAX_MOMENTS = 600
+#: Maximal number of agents with lines of their own on the page; more are shown as bands.
+MAX_LINES = 12
+#: Quantiles at the edges of the bands.
 BANDS = (0.1, 0.25, 0.5, 0.75, 0.9)
 _NONE = math.nan
 
@@ -19,11 +20,11 @@ Scores = tuple[float | None, float | None]  # together, alone
 
 
 class History:
-    """Scores together and alone of all agents, at no more than :data:`MOMENTS` moments from the first to now."""
+    """Scores of all agents, together and alone, at no more than :data:`MAX_MOMENTS` moments since the start."""
 
-    def __init__(self, moments: int = MOMENTS, generation: int = 0):
+    def __init__(self, moments: int = MAX_MOMENTS, generation: int = 0):
         self.limit = moments
-        self.generation = generation  # grows when moments are dropped: then what was read is to be read again
+        self.generation = generation  # grows when moments are dropped, so that the page reads all of them again
         self.times: list[float] = []
         self._rows: list[tuple[array[float], array[float]]] = []
         self._bands: list[tuple[list[float | None], list[float | None]]] = []
@@ -31,7 +32,7 @@ class History:
         self._stride, self._skipped = 1, 0
 
     def add(self, moment: float, scores: Mapping[str, Scores]) -> None:
-        """One more moment."""
+        """Add the scores of one moment."""
         self._skipped += 1
         if self._skipped < self._stride:
             return
@@ -52,17 +53,17 @@ class History:
             self._stride, self.generation = 2 * self._stride, self.generation + 1
 
     def since(self, generation: int, begin: int) -> dict[str, Any]:
-        """Bands, and lines where agents are few, from moment ``begin`` on; all of them if that is of another time."""
+        """Return bands, and lines for few agents, from moment ``begin`` on; all moments if `generation` has changed."""
         begin = max(0, begin) if generation == self.generation else 0
         found: dict[str, Any] = {"generation": self.generation, "begin": begin, "times": self.times[begin:]}
         found["together"] = [together for together, _ in self._bands[begin:]]
         found["alone"] = [alone for _, alone in self._bands[begin:]]
-        if len(self._places) <= LINES:
+        if len(self._places) <= MAX_LINES:
             found["lines"] = {name: self._line(name, 0, begin) for name in self._places}
         return found
 
     def of(self, name: str) -> dict[str, Any]:
-        """The curves of one agent."""
+        """Return the curves of one agent."""
         return {"times": self.times, "together": self._line(name, 0), "alone": self._line(name, 1)}
 
     def _line(self, name: str, which: int, begin: int = 0) -> list[float | None]:
@@ -72,12 +73,12 @@ class History:
 
 
 def rounded(value: float | None) -> float | None:
-    """To five digits; None where there is no number."""
+    """Round to five digits. None if the value is not finite."""
     return None if value is None or not math.isfinite(value) else float(f"{value:.5g}")
 
 
 def bands_of(values: Sequence[float]) -> list[float | None]:
-    """Quantiles at :data:`BANDS` of what is there."""
+    """Return the quantiles at :data:`BANDS` of the finite values."""
     there = sorted(value for value in values if math.isfinite(value))
     if not there:
         return [None] * len(BANDS)

@@ -1,8 +1,8 @@
-"""The page and its data, for this machine alone.
+"""The server of the page and its data, for this machine only.
 
-Whoever wants to see must know a random token, which is the first part of every address; the name of the host is
-checked as well, so that no page from elsewhere can be made to reach this one (DNS rebinding). There is nothing but
-GET, nothing is written, and the page may load nothing but its own files.
+Every address begins with a random token, which a viewer has to know. The name of the host is checked as well, so that
+a page from elsewhere cannot reach this one (DNS rebinding). Only GET is answered, nothing is written, and the page may
+load nothing but its own files.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from ..metrics import Answers
 from .history import History
 from .sources import Source, View
 
-#: What files of the page are, and their names. No other file is ever read.
+#: Type and name of each file of the page. No other file is ever read.
 PAGE = {
     "": ("text/html; charset=utf-8", "index.html"),
     "watch.js": ("text/javascript; charset=utf-8", "watch.js"),
     "watch.css": ("text/css; charset=utf-8", "watch.css"),
     "icon.svg": ("image/svg+xml", "icon.svg"),
 }
-#: Seconds between two looks at whether to end.
-POLL = 0.05
-#: What the browser must not do with them.
+#: Seconds between two checks whether to stop serving.
+POLL_SECONDS = 0.05
+#: Headers that forbid the browser everything that the page does not need.
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -46,14 +46,14 @@ HEADERS = {
     "X-Frame-Options": "DENY",
     "Cache-Control": "no-store",
 }
-#: Seconds between two looks, and until a page that does not ask is taken for closed.
-EVERY, CLOSED = 1.0, 10.0
-#: Requests that are answered at the same time, and seconds that one may take.
-AT_ONCE, PATIENCE = 64, 3.0
+#: Seconds between two looks, and seconds without a request after which the page counts as closed.
+EVERY, CLOSED_AFTER = 1.0, 10.0
+#: Maximal number of requests at a time, and seconds that one may take.
+MAX_REQUESTS, REQUEST_TIMEOUT = 64, 3.0
 
 
 class Watch:
-    """Looks at a source every second, and keeps what the page may ask for."""
+    """Looks at a source every second, and keeps the data for the page."""
 
     def __init__(self, source: Source, every: float = EVERY):
         self._source, self._every = source, every
@@ -65,19 +65,19 @@ class Watch:
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
 
     def start(self) -> None:
-        """Look for the first time, and then again and again."""
+        """Look for the first time, and then periodically in a thread."""
         self.look()
         self._thread.start()
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop looking."""
         self._stop.set()
         if self._thread.is_alive():
-            self._thread.join(PATIENCE)
+            self._thread.join(REQUEST_TIMEOUT)
 
     def look(self) -> None:
-        """Once."""
-        view = self._source.look(asked=time.monotonic() < self._asked_at + CLOSED)
+        """Look once."""
+        view = self._source.look(asked=time.monotonic() < self._asked_at + CLOSED_AFTER)
         edges = json.dumps(view.edges)
         with self._lock:
             if view.facts.get("run") != self._view.facts.get("run"):
@@ -86,7 +86,7 @@ class Watch:
             if edges != self._edges[1]:
                 self._edges = self._edges[0] + 1, edges
             for moment, scores in view.scores:
-                if moment < self._last:  # a recording that has begun anew, or a clock that was put right
+                if moment < self._last:  # a recording that has started again, or a clock that was corrected
                     self._begin_anew()
                 if moment > self._last:
                     self._history.add(moment, scores)
@@ -99,15 +99,15 @@ class Watch:
         wait = self._every
         while not self._stop.wait(wait):
             began = time.monotonic()
-            # Whatever is in the files of others, the page goes on: the next look may find better.
+            # A damaged file must not end the page; the next look may succeed.
             with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
                 self.look()
-            wait = max(self._every, 4.0 * (time.monotonic() - began))  # a fifth of a core at most
+            wait = max(self._every, 4.0 * (time.monotonic() - began))  # at most a fifth of a core
 
     # -- answers ------------------------------------------------------------------------------------------------------
 
     def answer(self, name: str, query: dict[str, list[str]]) -> Any:
-        """The data of a name, or None if there is none."""
+        """Return the data of a name, or None if there is none."""
 
         def given(key: str, otherwise: str = "") -> str:
             return query.get(key, [otherwise])[0]
@@ -129,7 +129,7 @@ class Watch:
 
 
 def summed(view: View) -> list[dict[str, Any]]:
-    """Messages and refusals by sender, over all receivers that are watched."""
+    """Return messages and refusals by sender, summed over all watched receivers."""
     total: dict[str, dict[str, Any]] = {}
     for rows in view.senders.values():
         for row in rows:
@@ -146,13 +146,13 @@ def _whole(text: str) -> int:
 
 
 class Server:
-    """Serves a watch on 127.0.0.1, until it is closed.
+    """Serves the page of a watch on 127.0.0.1 until it is closed.
 
     Parameters
     ----------
     source : Source
     port : int
-        0 for any that is free.
+        0 for any free port.
     every : float
         Seconds between two looks.
     """
@@ -165,25 +165,27 @@ class Server:
         except OSError as error:
             raise ParameterError(f"port {port} cannot be used: {error.strerror or error}") from None
         self.port = self._http.server_address[1]
-        self._thread = threading.Thread(target=self._http.serve_forever, args=(POLL,), name="pages", daemon=True)
+        self._thread = threading.Thread(
+            target=self._http.serve_forever, args=(POLL_SECONDS,), name="pages", daemon=True
+        )
 
     @property
     def url(self) -> str:
-        """Where the page is."""
+        """Address of the page."""
         return f"http://127.0.0.1:{self.port}/{self.token}/"
 
     @property
     def ticket_url(self) -> str:
-        """A link to the page that is good once: for a browser's command line, which other users can see."""
+        """Link to the page that works once, for a browser's command line, which other users can see."""
         return f"http://127.0.0.1:{self.port}/{self._ticket}"
 
     def start(self) -> None:
-        """Begin to look and to answer."""
+        """Start to look and to answer."""
         self.watch.start()
         self._thread.start()
 
     def close(self) -> None:
-        """End."""
+        """Stop looking and answering."""
         self.watch.stop()
         if self._thread.is_alive():
             self._http.shutdown()
@@ -207,10 +209,10 @@ class Server:
         page = {name: (kind, files(__package__).joinpath(file).read_bytes()) for name, (kind, file) in PAGE.items()}
 
         class Handler(Answers):
-            timeout = PATIENCE
+            timeout = REQUEST_TIMEOUT
             server_version, sys_version = "coterie", ""
 
-            def do_GET(self) -> None:  # noqa: N802 - the name that the base class looks for
+            def do_GET(self) -> None:  # noqa: N802 - the name that the base class calls
                 if self.headers.get_all("Host", []) not in ([f"127.0.0.1:{server.port}"], [f"localhost:{server.port}"]):
                     self._say(HTTPStatus.FORBIDDEN, "This page is at 127.0.0.1 alone.")
                     return
@@ -247,7 +249,9 @@ class Server:
 
 
 class _Http(ThreadingHTTPServer):
-    """So many requests at once; more are closed unread, and no error of one is shown on the terminal."""
+    """Answers a bounded number of requests at once. More are closed unread, and errors are not shown on the
+    terminal.
+    """
 
     daemon_threads = True
     block_on_close = False
@@ -255,11 +259,11 @@ class _Http(ThreadingHTTPServer):
     allow_reuse_address = False
 
     def __init__(self, *args: Any) -> None:
-        self._free = threading.BoundedSemaphore(AT_ONCE)
+        self._free = threading.BoundedSemaphore(MAX_REQUESTS)
         super().__init__(*args)
 
     def process_request(self, request: socket | tuple[bytes, socket], client_address: Any) -> None:
-        if not self._free.acquire(timeout=PATIENCE):
+        if not self._free.acquire(timeout=REQUEST_TIMEOUT):
             self.shutdown_request(request)
             return
         try:
@@ -275,9 +279,9 @@ class _Http(ThreadingHTTPServer):
             self._free.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A browser that goes away is no error."""
+        """Ignore browsers that go away."""
 
 
 def _same(given: str, right: str) -> bool:
-    """In a time that tells nothing."""
+    """Compare in constant time."""
     return hmac.compare_digest(given.encode(errors="replace"), right.encode())

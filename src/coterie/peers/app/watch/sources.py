@@ -1,6 +1,6 @@
-"""What can be watched: the folder of a peer, the folder of a lab, the recording of a simulation.
+"""The things that can be watched: the folder of a peer, the folder of a lab, and the recording of a simulation.
 
-Each is read into a view: names and values that the page can show, the same for all three.
+Each is read into a view, which has the same form for all three: names and values that the page shows.
 """
 
 from __future__ import annotations
@@ -17,41 +17,41 @@ from typing import Any, Protocol
 from ....errors import CoterieError, IdentityError
 from .history import Scores, rounded
 
-#: A status that is older than so many seconds is said to be old.
-STALE = 20.0
-#: Bytes of a status, and of a recording, that are read at once at most.
-MAX_STATUS, MAX_CHUNK = 8 << 20, 16 << 20
-#: Lines of what happened that are shown.
-EVENTS = 50
+#: Age in seconds above which a status is shown as old.
+STALE_SECONDS = 20.0
+#: Maximal bytes of a status, and of a recording, that are read at once.
+MAX_STATUS_BYTES, MAX_CHUNK_BYTES = 8 << 20, 16 << 20
+#: Number of events that are shown.
+MAX_EVENTS = 50
 
-Edge = list[Any]  # [one end, other end, weight, whether it is alive, influence], ends by their place among the agents
+ShownEdge = list[Any]  # [one end, other end, weight, whether it is alive, influence]; ends are indices of agents
 
 
 class View:
-    """What there is to see at one moment."""
+    """The data of the page at one moment."""
 
     def __init__(self, kind: str, title: str):
         self.facts: dict[str, Any] = {"kind": kind, "title": title, "state": "waiting", "message": "", "events": []}
         self.agents: list[dict[str, Any]] = []
-        self.edges: list[Edge] = []
+        self.edges: list[ShownEdge] = []
         self.senders: dict[str, list[dict[str, Any]]] = {}  # by the name of the receiver
-        self.scores: list[tuple[float, dict[str, Scores]]] = []  # moments since the last look
+        self.scores: list[tuple[float, dict[str, Scores]]] = []  # scores at the moments since the last look
 
     def refuse(self, message: str) -> View:
-        """Say what is wrong, and what to do."""
+        """Set the error message of the view."""
         self.facts |= {"state": "missing", "message": message}
         return self
 
 
 class Source(Protocol):
-    """Something that can be looked at again and again."""
+    """Something that can be watched."""
 
     def look(self, asked: bool = True) -> View:
-        """What there is now. ``asked``: somebody is looking at the page, so it may be asked for what is newest."""
+        """Return the present view. With ``asked``, somebody is looking at the page, so the peer itself may be asked."""
 
 
 def source_of(what: Path) -> Source:
-    """What is at a path; an :class:`~coterie.errors.IdentityError` says what it could be."""
+    """Return the source at a path. Raise an :class:`~coterie.errors.IdentityError` that lists what can be watched."""
     if (what / "lab.json").is_file():
         return LabSource(what)
     if (what / "identity.json").is_file() or (what / "status.json").is_file():
@@ -61,7 +61,7 @@ def source_of(what: Path) -> Source:
     if (what / "admin.key").exists() or (what / "charter.json").is_file():
         raise IdentityError(f"{what} is the admin's folder: watch one of the group's peers, coterie watch PEER")
     raise IdentityError(
-        f"{what} is nothing to watch: give the folder of a peer (coterie peer init), of a lab (coterie lab 20), or a "
+        f"{what} cannot be watched: give the folder of a peer (coterie peer init), of a lab (coterie lab 20), or a "
         "recording of a simulation (ct.observers.FileRecorder), whose name ends with .jsonl"
     )
 
@@ -70,7 +70,7 @@ def source_of(what: Path) -> Source:
 
 
 class PeerSource:
-    """The folder of a peer, or of a relay: its status, and the group as far as it knows it."""
+    """The folder of a peer or a relay: its status, and the group as far as it is known there."""
 
     def __init__(self, folder: Path):
         self.folder = folder
@@ -80,7 +80,7 @@ class PeerSource:
         self._ask_at = 0.0
 
     def look(self, asked: bool = True) -> View:
-        """The peer as it is now."""
+        """Return the view of the peer."""
         view = View("peer", self.folder.resolve().name)
         status = self._newest(asked)
         if not self.folder.is_dir():
@@ -105,7 +105,7 @@ class PeerSource:
         return view
 
     def _group(self, view: View, status: Mapping[str, Any], me: dict[str, Any]) -> None:
-        """Everybody on the list of members, with what neighbours and health records tell of them."""
+        """Add all members of the roster, with the data of neighbours and of health records."""
         roster = self._members()
         rows = {me["name"]: me}
         own = {edge["name"]: edge for edge in status.get("edges", [])}
@@ -123,19 +123,19 @@ class PeerSource:
                 view.edges.append([places[a], places[b], weight, None, None])
 
     def _newest(self, asked: bool) -> dict[str, Any] | None:
-        """What the peer itself says, which is so now, also on a full disk; or what it wrote last."""
+        """Return the status that the peer itself gives, which is current also on a full disk; or else its file."""
         from ...node.process import ask, stopped
 
         written, now = self._status.read(), time.monotonic()
         if not asked or now < self._ask_at or (written is not None and stopped(int(written.get("pid", 0)))):
             return written
         found = ask(self.folder)
-        if found is None and time.monotonic() > now + 0.5:  # it is there, but busy or paused: do not wait every time
+        if found is None and time.monotonic() > now + 0.5:  # the peer is busy or paused: do not wait every time
             self._ask_at = now + 10.0
         return found or written
 
     def _members(self) -> dict[str, Any]:
-        """Names and edges of the list of members, as far as it can be read."""
+        """Return names and edges of the roster, as far as it can be read."""
         path = self.folder / "roster"
         with contextlib.suppress(OSError, CoterieError, ImportError):
             stamp = path.stat().st_mtime_ns
@@ -163,13 +163,13 @@ def _is_there(pid: int) -> bool:
 
 
 def peer_facts(status: Mapping[str, Any], now: float, start: str) -> dict[str, Any]:
-    """Whether a peer runs, what it says of itself, and its errors."""
+    """Return a peer's state, the facts in its status, and its errors."""
     age = max(0.0, now - float(status.get("at", 0.0)))
     running = bool(status.get("running", "relay" in status)) and _is_there(int(status.get("pid", 0)))
     state, message = "running", ""
     if not running:
         state, message = "stopped", f"This peer is not running; what you see is as it was then. Start it: {start}"
-    elif age > STALE:
+    elif age > STALE_SECONDS:
         state = "stale"
         message = "The process is there, but has not written its status: is it paused, or is the disk full?"
     alerts, last, proposal = status.get("alerts") or {}, status.get("last_error"), status.get("proposal")
@@ -190,7 +190,7 @@ def peer_facts(status: Mapping[str, Any], now: float, start: str) -> dict[str, A
     }
 
 
-#: What of a status is shown as it is.
+#: Fields of a status that are shown unchanged.
 PEER_FACTS = (
     "run",
     "method",
@@ -216,17 +216,17 @@ PEER_FACTS = (
 
 
 def score_words(status: Mapping[str, Any]) -> dict[str, Any]:
-    """What the score is, and whether more is better."""
+    """Return the name of the score, and whether higher is better."""
     return {"name": "accuracy", "higher": True} if status.get("classes") else {"name": "rmse", "higher": False}
 
 
 def blank_row(name: str) -> dict[str, Any]:
-    """An agent of whom nothing is known yet."""
+    """Return the row of an agent without data."""
     return {"name": name, "state": "no report", "alive": None, "score": None, "alone": None}
 
 
 def agent_row(status: Mapping[str, Any], state: str) -> dict[str, Any]:
-    """A peer as its own status tells."""
+    """Return the row of a peer from its own status."""
     edges = status.get("edges", [])
     return blank_row(str(status["name"])) | {
         "state": state,
@@ -248,7 +248,7 @@ def agent_row(status: Mapping[str, Any], state: str) -> dict[str, Any]:
 
 
 def other_row(name: str, edge: Mapping[str, Any] | None, record: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Another member, by what its neighbour knows and by its own health record."""
+    """Return the row of another member, from its edge and its health record."""
     row = blank_row(name)
     if record is not None:
         row |= {"score": record.get("score"), "alone": record.get("score_alone"), "linked": record.get("alive")}
@@ -260,13 +260,13 @@ def other_row(name: str, edge: Mapping[str, Any] | None, record: Mapping[str, An
     return row
 
 
-def edge_row(a: int, b: int, edge: Mapping[str, Any]) -> Edge:
-    """An edge as one of its ends knows it."""
+def edge_row(a: int, b: int, edge: Mapping[str, Any]) -> ShownEdge:
+    """Return an edge as one of its ends sees it."""
     return [a, b, rounded(edge["weight"]), bool(edge.get("alive")), rounded(edge.get("influence"))]
 
 
 def senders_of(status: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Messages and refusals by sender, as a receiver has counted them."""
+    """Return messages and refusals by sender, as a receiver has counted them."""
     rows: dict[str, dict[str, Any]] = {}
     for edge in status.get("edges", []):
         rows[edge["name"]] = {
@@ -300,7 +300,7 @@ class LabSource:
         self._peers: list[_File] = []
 
     def look(self, asked: bool = True) -> View:
-        """All peers as they are now."""
+        """Return the view of all peers."""
         view = View("lab", self.folder.resolve().name)
         mark, report = self._mark.read(), self._report.read() or {}
         if mark is None:
@@ -324,7 +324,7 @@ class LabSource:
             view.facts |= {"state": "waiting", "message": f"{n} peers are being prepared: keys, rows, then they start."}
         elif not up:
             view.facts["message"] = "This lab has ended; what you see is its last moment. Start another: coterie lab 20"
-        done = report.get("done", [])[-EVENTS:]
+        done = report.get("done", [])[-MAX_EVENTS:]
         view.facts["events"] = [{"at": moment, "what": what} for moment, what in done][::-1]
         count = Counter(what for row in view.agents for what in row.get("errors") or [])
         view.facts["errors"] = [f"{what} ({k} peer{'s' if k > 1 else ''})" for what, k in count.most_common(8)]
@@ -350,9 +350,9 @@ class LabSource:
         return row | {"alive": state in ("running", "cut off"), "distance": rounded((reported or {}).get("distance"))}
 
     def _add_edges(self, view: View, statuses: Iterable[Mapping[str, Any] | None]) -> None:
-        """Edges as their two ends know them: alive if both say so."""
+        """Add edges from the statuses of both ends. An edge is alive if both ends say so."""
         places = {row["name"]: k for k, row in enumerate(view.agents)}
-        edges: dict[tuple[int, int], Edge] = {}
+        edges: dict[tuple[int, int], ShownEdge] = {}
         for i, status in enumerate(statuses):
             if status is None:
                 continue
@@ -374,7 +374,7 @@ class LabSource:
 
 
 class SimulationSource:
-    """A file that a :class:`coterie.observers.FileRecorder` writes: read on from where the last look ended."""
+    """A recording by :class:`coterie.observers.FileRecorder`. Each look reads on from the end of the last one."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -382,17 +382,18 @@ class SimulationSource:
         self._head: dict[str, Any] = {}
         self._last: list[float | None] = []
         self._count, self._at = 0, 0.0
-        self._edges: list[Edge] = []
+        self._edges: list[ShownEdge] = []
         self._degrees: list[int] = []
 
     def look(self, asked: bool = True) -> View:
-        """What was recorded since the last look."""
+        """Return the view of what was recorded since the last look."""
         view = View("simulation", self.path.name)
         try:
             new = self._lines()
         except OSError:
             view.facts["message"] = (
-                f'Nothing is recorded yet. Give ct.simulate observe=ct.observers.FileRecorder("{self.path}", problem) and every=...'
+                "Nothing is recorded yet. Give ct.simulate "
+                f'observe=ct.observers.FileRecorder("{self.path}", problem) and every=...'
             )
             return view
         for line in new:
@@ -415,7 +416,7 @@ class SimulationSource:
         view.facts |= {
             "score": {"name": head["what"], "higher": bool(head["higher"])},
             "state": "running" if running else "ended",
-            "message": "" if running else "The process that simulated has ended; this is all of it.",
+            "message": "" if running else "The process of the simulation has ended; the recording is complete.",
             "method": head.get("problem", ""),
             "members": len(names),
             "moments": self._count,
@@ -426,14 +427,14 @@ class SimulationSource:
         return view
 
     def _lines(self) -> list[bytes]:
-        """Whole lines that are new."""
+        """Return new complete lines."""
         with open(self.path, "rb") as file:
             stat = os.fstat(file.fileno())
             if stat.st_ino != self._inode or stat.st_size < self._place:  # another recording
                 self._place, self._inode, self._rest = 0, stat.st_ino, b""
                 self._head, self._last, self._count = {}, [], 0
             file.seek(self._place)
-            content = self._rest + file.read(MAX_CHUNK)
+            content = self._rest + file.read(MAX_CHUNK_BYTES)
             self._place = file.tell()
         *lines, self._rest = content.split(b"\n")
         return lines
@@ -458,7 +459,7 @@ class SimulationSource:
 
 
 class _File:
-    """A json file that is read when it has changed. What cannot be read is as it was."""
+    """A JSON file that is read when it has changed. If it cannot be read, its last content is kept."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -466,11 +467,11 @@ class _File:
         self._content: dict[str, Any] | None = None
 
     def read(self) -> dict[str, Any] | None:
-        """What it holds, or None if it was never there."""
+        """Return the content, or None if the file does not exist."""
         try:
             stat = self.path.stat()
             stamp = stat.st_mtime_ns, stat.st_ino
-            if stamp != self._stamp and stat.st_size <= MAX_STATUS:
+            if stamp != self._stamp and stat.st_size <= MAX_STATUS_BYTES:
                 found = json.loads(self.path.read_bytes())
                 self._content = found if isinstance(found, dict) else self._content
                 self._stamp = stamp

@@ -1,8 +1,8 @@
 "use strict";
-// The page of `coterie watch`: asks the server beside it for what is new every second, and shows it. It sends nothing.
+// The page of `coterie watch`: asks its server for new data every second, and shows them. It sends nothing.
 
-const EVERY = 1000; // milliseconds between two questions
-const ROWS = 100; // of the table, until more are asked for
+const EVERY = 1000; // milliseconds between two requests
+const ROWS = 100; // shown in the table at first
 const LAYOUT = { milliseconds: 4000, iterations: 260, slice: 12, exact: 1500, sample: 300 };
 
 const $ = (id) => document.getElementById(id);
@@ -15,7 +15,7 @@ const make = (tag, text, name) => {
 const setText = (node, text) => { if (node.textContent !== text) node.textContent = text; };
 
 const seen = {
-  facts: { kind: "", state: "waiting" }, agents: [], places: new Map(), edges: [], tiesVersion: -1, shape: "",
+  facts: { kind: "", state: "waiting" }, agents: [], places: new Map(), edges: [], edgesVersion: -1, shape: "",
   history: { generation: -1, times: [], together: [], alone: [], lines: null },
   chosen: null, detail: null, senders: [], rows: ROWS, lost: 0, picked: false,
 };
@@ -49,7 +49,7 @@ const better = (row) => {
 const groupWord = () => ({ peer: "member", relay: "peer", lab: "peer", simulation: "agent" })[seen.facts.kind] || "agent";
 const theOne = () => seen.agents[seen.places.get(seen.chosen)];
 
-// -- what is new ------------------------------------------------------------------------------------------------------
+// -- new data ------------------------------------------------------------------------------------------------------
 
 async function ask(name, query = {}) {
   const answer = await fetch(`${name}?${new URLSearchParams(query)}`, { cache: "no-store", credentials: "omit" });
@@ -83,7 +83,7 @@ function takeState(facts, edges) {
   seen.agents = facts.agents;
   seen.places = new Map(facts.agents.map((row, k) => [row.name, k]));
   if (seen.chosen !== null && !seen.places.has(seen.chosen)) choose(null);
-  if (!seen.picked && facts.me) choose(facts.me); // a peer's own page begins with the peer
+  if (!seen.picked && facts.me) choose(facts.me); // the page of a peer shows this peer first
   if (edges) {
     seen.edgesVersion = edges.version;
     seen.edges = edges.edges.filter(([a, b]) => a < facts.agents.length && b < facts.agents.length);
@@ -464,7 +464,7 @@ class TieMap {
     this.y = new Float64Array(0);
     this.names = [];
     this.view = { x: 0, y: 0, k: 1 };
-    this.moved = false; // by hand: then it is not fitted again
+    this.moved = false; // moved by hand, so it is not fitted again
     this.hover = -1;
     this.waiting = false;
     this.layout = null;
@@ -479,7 +479,7 @@ class TieMap {
   }
 
   arrange() {
-    // Those who stay begin where they were; the others where a spiral puts them.
+    // Agents that stay begin at their places; new ones on a spiral.
     const n = seen.agents.length, old = new Map(this.names.map((name, i) => [name, i]));
     const x = new Float64Array(n), y = new Float64Array(n);
     let kept = 0;
@@ -503,7 +503,7 @@ class TieMap {
   }
 
   settle() {
-    // A slice of the layout in every frame, so that the page stays usable; within a budget of time for all of it.
+    // Compute a part of the layout in every frame, so that the page stays usable, within a total time.
     const began = performance.now();
     const { layout } = this;
     while (layout.step < layout.until && layout.spent + performance.now() - began < LAYOUT.milliseconds && performance.now() - began < LAYOUT.slice) this.iterate();
@@ -554,7 +554,7 @@ class TieMap {
   }
 
   turn() {
-    // The longest way across lies flat: there is more room from left to right.
+    // Turn the longest axis of the drawing to the horizontal, where there is more space.
     const { x, y } = this, n = x.length;
     let mx = 0, my = 0, xx = 0, yy = 0, xy = 0;
     for (let i = 0; i < n; i++) { mx += x[i] / n; my += y[i] / n; }
@@ -564,7 +564,7 @@ class TieMap {
   }
 
   stretch() {
-    // A long and narrow drawing is made up to twice as high, where there is room for it.
+    // Stretch a long and narrow drawing up to twice its height, if there is space.
     const { clientWidth: width, clientHeight: height } = this.canvas, { x, y } = this;
     const across = (values) => values.reduce((a, b) => Math.max(a, b), -Infinity) - values.reduce((a, b) => Math.min(a, b), Infinity);
     const by = Math.min(2.2, ((height / width) * across(x)) / Math.max(across(y), 1e-6));
@@ -624,7 +624,7 @@ class TieMap {
     let heaviest = 1e-300, most = 1e-300;
     for (const [, , weight, , influence] of seen.edges) { heaviest = Math.max(heaviest, weight || 0); most = Math.max(most, influence || 0); }
     const many = seen.edges.length > 600;
-    // Edges, a path for each look: dead or alive, and four widths.
+    // Edges: one path for each style, dead or alive in four widths.
     const paths = new Map();
     seen.edges.forEach(([a, b, weight, alive, influence], k) => {
       if (a >= n || b >= n) return;
@@ -683,7 +683,7 @@ class TieMap {
     pen.lineWidth = 3;
     pen.lineJoin = "round";
     pen.strokeStyle = colours.panel;
-    const taken = []; // places of names: none is written over another
+    const taken = []; // places of names, so that names do not overlap
     for (const i of [...named].sort((a, b) => (b === focus) - (a === focus))) {
       if (i >= n) continue;
       const text = this.names[i].length > 22 ? `${this.names[i].slice(0, 21)}…` : this.names[i];
@@ -786,7 +786,7 @@ class Chart {
   }
 
   curves() {
-    // What to draw: the bands of all, or the two lines of one.
+    // Draw the bands of all agents, or the two lines of one agent.
     const { history, detail, chosen } = seen;
     if (chosen) return detail ? { times: detail.times, lines: [{ values: detail.alone, look: "alone", words: "alone" }, { values: detail.together, look: "together", words: "together" }] } : null;
     const part = (name, k) => history[name].map((row) => row[k]);

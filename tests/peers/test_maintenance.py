@@ -13,7 +13,7 @@ from coterie.peers.app.metrics import Log
 from coterie.peers.group import announcements, groups
 from coterie.peers.group.announcements import (
     CERTIFICATE,
-    PACKAGE,
+    PACKAGE_PREFIX,
     Announcement,
     read_announcement,
     sign_announcement,
@@ -21,7 +21,7 @@ from coterie.peers.group.announcements import (
 )
 from coterie.peers.group.identity import Identity, certificate_der, read_certificate, sign_csr
 from coterie.peers.group.renewal import install_certificate, renew, update, update_announcements
-from coterie.peers.node.office import RelayOffice
+from coterie.peers.node.maintenance import RelayMaintenance
 
 pytestmark = pytest.mark.plain
 
@@ -40,13 +40,13 @@ def club(tmp_path):
 
 def posted(club, name, body=None, by=None, version=None, **more):
     """A certificate for somebody, signed by the admin but made by hand."""
-    office = groups.load_group(club.group)
+    loaded = groups.load_group(club.group)
     if body is None:
-        old, ca = read_certificate((club.root / name / "tls.crt").read_bytes()), (office.ca_key, office.ca)
+        old, ca = read_certificate((club.root / name / "tls.crt").read_bytes()), (loaded.ca_key, loaded.ca)
         more = {"endpoint": None, "days": 900, "now": club.today} | more
         body = certificate_der(sign_csr(old, *ca, name=name, **more))
     announcement = Announcement(CERTIFICATE, name, version or int(club.moment()), body)
-    return sign_announcement(announcement, by or office.admin, 10**6, "it")
+    return sign_announcement(announcement, by or loaded.admin, 10**6, "it")
 
 
 # -- the admin -------------------------------------------------------------------------------------------------------
@@ -58,11 +58,11 @@ def test_only_what_expires_soon_is_renewed(club):
     assert not (club.group / "announcements").exists()
     done = renew(club.group, within=60, now=later(800))
     assert done.renewed == ["ann", "bob", "cat"]
-    office = groups.load_group(club.group)
+    loaded = groups.load_group(club.group)
     for signed in signed_in(club.group / "announcements"):
-        announcement = read_announcement(signed, {office.charter.admin})
+        announcement = read_announcement(signed, {loaded.charter.admin})
         assert announcement.kind == CERTIFICATE
-        assert office.register.certificates[announcement.about] == announcement.body
+        assert loaded.register.certificates[announcement.about] == announcement.body
     assert renew(club.group, now=later(801)).renewed == []  # they are known to be good now
     assert renew(club.group, now=later(801), within=900).renewed == ["ann", "bob", "cat"]
 
@@ -85,20 +85,20 @@ def test_versions_grow_whatever_the_clock_says(club):
     renew(club.group, 10_000, 900, now=later(1000))
     second = version()
     assert second > first
-    office = groups.load_group(club.group)
+    loaded = groups.load_group(club.group)
     from coterie.peers.group.renewal import post
 
-    post(office, CERTIFICATE, "ann", office.register.certificates["ann"], "it", later(-900))
+    post(loaded, CERTIFICATE, "ann", loaded.register.certificates["ann"], "it", later(-900))
     assert version() == second + 1
 
 
 def test_members_that_have_left_and_certificates_that_are_not_known(club):
     groups.remove(club.group, "bob")
-    office = groups.load_group(club.group)
+    loaded = groups.load_group(club.group)
     (club.group / "group.json").write_bytes(
         (club.group / "group.json").read_bytes().replace(b'"ann": "', b'"nobody": "', 1)
     )
-    assert office.register.certificates.keys() == {"ann", "bob", "cat"}
+    assert loaded.register.certificates.keys() == {"ann", "bob", "cat"}
     done = renew(club.group, 900, 900)
     assert (done.renewed, done.unknown) == (["cat"], ["ann"])
     assert renew(club.group, 900, 900) == ([], ["ann"], [], [], 0)  # no better than those
@@ -149,7 +149,7 @@ def test_the_commands(club):
 
 def test_it_is_checked_as_the_first_one_was(club, tmp_path):
     ann = club.root / "ann"
-    office = groups.load_group(club.group)
+    loaded = groups.load_group(club.group)
     before = (ann / "tls.crt").read_bytes()
     bob = read_certificate((club.root / "bob/tls.crt").read_bytes())
     groups.create(tmp_path / "other", features=["a"], target="b")
@@ -157,18 +157,18 @@ def test_it_is_checked_as_the_first_one_was(club, tmp_path):
     old = read_certificate(before)
     given = {"name": "ann", "endpoint": None, "days": 2000}
     for body, words in (
-        (sign_csr(bob, office.ca_key, office.ca, **given), "another TLS key"),
+        (sign_csr(bob, loaded.ca_key, loaded.ca, **given), "another TLS key"),
         (sign_csr(old, other.ca_key, other.ca, **given), "not signed by the authority"),
-        (sign_csr(old, office.ca_key, office.ca, **given | {"name": "bob"}), "another name"),
+        (sign_csr(old, loaded.ca_key, loaded.ca, **given | {"name": "bob"}), "another name"),
     ):
         with pytest.raises(DataError, match=words):
             install_certificate(ann, Announcement(CERTIFICATE, "ann", 1, certificate_der(body)))
     with pytest.raises(DataError, match="is not a certificate of ann"):
         install_certificate(ann, Announcement(CERTIFICATE, "bob", 1, certificate_der(bob)))
-    short = sign_csr(old, office.ca_key, office.ca, **given | {"days": 10})
+    short = sign_csr(old, loaded.ca_key, loaded.ca, **given | {"days": 10})
     assert install_certificate(ann, Announcement(CERTIFICATE, "ann", 1, certificate_der(short))) is None
     assert (ann / "tls.crt").read_bytes() == before
-    good = sign_csr(old, office.ca_key, office.ca, **given)
+    good = sign_csr(old, loaded.ca_key, loaded.ca, **given)
     ends = install_certificate(ann, Announcement(CERTIFICATE, "ann", 1, certificate_der(good)))
     assert ends == good.not_valid_after_utc == groups.membership(ann).expires
 
@@ -232,7 +232,7 @@ def test_who_was_away_finds_its_certificate_when_it_comes_back(club):
     club.run_until(lambda: club.expires("cat") > before)
 
 
-def test_trouble_from_thirty_days_before_and_an_end_when_it_expires(club):
+def test_an_error_from_thirty_days_before_and_an_end_when_it_expires(club):
     club.start().run(3.0)
     program = club.programs["ann"]
     assert not program.node.errors["expiry"]
@@ -267,12 +267,12 @@ def test_a_renewed_invitation_is_taken_over_by_a_running_peer(club):
     assert club.programs["ann"].transport.reloads == 1
 
 
-def test_a_certificate_that_is_not_mine_is_a_trouble_and_no_more(club):
+def test_a_certificate_that_is_not_mine_is_an_error_and_no_more(club):
     club.start().run(2.0)
     bob = certificate_der(read_certificate((club.root / "bob/tls.crt").read_bytes()))
-    office, before = groups.load_group(club.group), (club.root / "ann/tls.crt").read_bytes()
+    loaded, before = groups.load_group(club.group), (club.root / "ann/tls.crt").read_bytes()
     bobs = read_certificate((club.root / "bob/tls.crt").read_bytes())
-    longer = sign_csr(bobs, office.ca_key, office.ca, name="ann", endpoint=None, days=2000)
+    longer = sign_csr(bobs, loaded.ca_key, loaded.ca, name="ann", endpoint=None, days=2000)
     assert bob != certificate_der(longer)
     program = club.programs["ann"]
     program.node.take_announcements(club.now, [posted(club, "ann", certificate_der(longer))])
@@ -325,14 +325,14 @@ def test_lists_and_announcements_of_the_admin_go_out_by_themselves(club, tmp_pat
     assert not any(p.node.errors["admin"] for p in club.programs.values())
 
 
-def test_a_steward_that_cannot_be_read_is_a_trouble_and_no_more(club, tmp_path):
+def test_an_admin_folder_that_cannot_be_read_is_an_error_and_no_more(club, tmp_path):
     groups.create(tmp_path / "another", features=["a"], target="b")
     for k, (name, folder) in enumerate((("ann", tmp_path / "none"), ("bob", tmp_path / "another"))):
         club.start(name, admin=folder)
         club.run(65.0)
         assert club.programs[name].node.errors["admin"] == 2, k
         assert not club.programs[name]._stopping
-    said_it = [event for event in club.events("bob") if "that of another group" in event.get("what", "")]
+    said_it = [event for event in club.events("bob") if "the folder of another group" in event.get("what", "")]
     assert len(said_it) == 1
 
 
@@ -348,19 +348,19 @@ def test_a_relay_is_brought_its_certificate(club, tmp_path):
     club.run(3.0)
     club.pass_days(SOON)
     club.now += 600.0  # relays are not told more often
-    club.run_until(lambda: any(data.startswith(PACKAGE) for data in published))
-    package = next(data for data in published if data.startswith(PACKAGE))
+    club.run_until(lambda: any(data.startswith(PACKAGE_PREFIX) for data in published))
+    package = next(data for data in published if data.startswith(PACKAGE_PREFIX))
     relay = type("Relay", (), {"reloads": 0, "reload": lambda self: setattr(self, "reloads", self.reloads + 1)})()
     with pytest.raises(IdentityError):
         update_announcements(tmp_path / "none", [])
-    office = RelayOffice(tmp_path / "hub", relay, Log())
+    maintenance = RelayMaintenance(tmp_path / "hub", relay, Log())
     signed = (club.group / "announcements/certificate-hub").read_bytes()
     assert signed in package
-    assert not office.look()
-    assert office.take(package) == b""
+    assert not maintenance.look()
+    assert maintenance.take(package) == b""
     today = {"now": None, "version": int(time.time()) + 10**9}
     fresh = posted(club, "hub", endpoint="127.0.0.1:7000", days=2000, **today)
-    assert office.take(announcements.packaged(b"a list", [fresh, posted(club, "ann")])) == b"a list"
-    assert not office.look()
+    assert maintenance.take(announcements.packaged(b"a list", [fresh, posted(club, "ann")])) == b"a list"
+    assert not maintenance.look()
     assert relay.reloads == 1
     assert [path.name for path in (tmp_path / "hub/announcements").iterdir()] == ["certificate-hub"]

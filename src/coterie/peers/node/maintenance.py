@@ -1,8 +1,8 @@
-"""What a running peer does with the admin's announcements: keeps them, acts upon those that concern it, and, beside the
-admin's own folder, brings what is new there to the others.
+"""Maintenance of a running peer: announcements, certificates, and the admin's folder.
 
-A peer that runs with the admin's folder at hand looks into it every minute: newer lists of members and announcements go
-out by themselves, and certificates that expire soon are renewed. So a group with one such peer never expires.
+A peer keeps announcements, and acts on those that concern it. A peer that runs beside the admin's folder looks into it
+every minute: it sends out new rosters and announcements, and renews certificates that expire soon. So the certificates
+of a group with one such peer never expire.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ if TYPE_CHECKING:
     from .mailbox import Send
     from .program import Program
 
-#: Seconds between two looks at the peer's own folder, and at the admin's.
+#: Seconds between two looks at the peer's own folder, and at the admin's folder.
 LOOK_EVERY, ADMIN_EVERY = 1.0, 60.0
-#: Seconds between two times that relays are brought what concerns them: they may be away.
+#: Seconds between two messages to relays, which are repeated because a relay may be unreachable.
 RELAYS_EVERY = 600.0
-#: Days before a certificate expires from which on that is an error, and renewed where the admin's folder is at hand;
-#: and how many are made at a time, so that messages do not wait.
-SOON, AT_A_TIME = 30.0, 8
+#: Days before expiry from which on a certificate is reported, and renewed if the admin's folder is available; and
+#: certificates renewed at a time, so that messages do not wait.
+RENEW_DAYS, MAX_RENEWALS_AT_ONCE = 30.0, 8
 
 
-class Office:
-    """Announcements of a running peer: see :meth:`look`.
+class PeerMaintenance:
+    """Maintenance of a running peer: see :meth:`look`.
 
     Parameters
     ----------
     program : Program
     send : callable
-        Sends what the node answers.
+        Sends the packets that the node returns.
     admin : path, optional
-        The folder of the group, if this peer may do the admin's chores.
+        The group's folder, if this peer renews certificates for the admin.
     moment : callable
-        Seconds since 1970.
+        Returns the seconds since 1970.
     """
 
     def __init__(
@@ -60,9 +60,9 @@ class Office:
         self.node, self._send = program.node, send
         self.proposal: dict[str, Any] | None = None
         self.expires: datetime | None = None
-        self._kept: dict[news.Topic, bytes] = {}  # what is on disk
+        self._kept: dict[news.Topic, bytes] = {}  # announcements on disk
         self._stamp = self._certificate_stamp = 0
-        self._tried: set[bytes] = set()  # certificates that were looked at
+        self._tried: set[bytes] = set()  # certificates that were tried
         self._admin_at = self._relays_at = 0.0
         self._told: set[str] = set()
         self._for_non_members = b""
@@ -70,12 +70,12 @@ class Office:
         self._look_at_certificate()
 
     def look(self) -> None:
-        """All that is due."""
+        """Do everything that is due."""
         self._read()
         if self.admin is not None and self.program.clock() >= self._admin_at:
             self._admin_at = self.program.clock() + ADMIN_EVERY
             try:
-                self._do_chores(self.admin)
+                self._look_at_admin_folder(self.admin)
             except (CoterieError, OSError) as error:
                 self.node.errors.report("admin")
                 self._say_once("error", f"the admin's folder {self.admin}: {error}")
@@ -106,7 +106,7 @@ class Office:
     # -- this peer's folder -------------------------------------------------------------------------------------------
 
     def _read(self) -> None:
-        """Take over what `coterie peer update` has brought."""
+        """Take over announcements that `coterie peer update` has written."""
         with contextlib.suppress(FileNotFoundError):
             stamp = (self.folder / news.FOLDER).stat().st_mtime_ns
             if stamp != self._stamp:
@@ -119,7 +119,7 @@ class Office:
             self._send(sends)
 
     def _keep(self) -> None:
-        """What is new is written, and what nobody needs any more is deleted."""
+        """Write new announcements, and delete files of those that are no longer held."""
         signed = self.node.group.board.signed
         for topic in self._kept.keys() - signed.keys():
             news.file_of(self.folder, topic).unlink(missing_ok=True)
@@ -128,12 +128,13 @@ class Office:
             if self._kept.get(topic) != content:
                 path = news.file_of(self.folder, topic)
                 if not (path.exists() and path.read_bytes() == content):
-                    news.write_announcement(self.folder, topic, content, durable=False)  # others have it, too
+                    # Durable=False: other peers have it, too.
+                    news.write_announcement(self.folder, topic, content, durable=False)
                     self.program.log("announcement", kind=topic[0], about=topic[1])
                 self._kept[topic] = content
 
     def _bring_to_relays(self) -> None:
-        """Relays are sent no packets, only lists of members: their certificates, and other charters, go that way."""
+        """Send relays their certificates and the next charter as rosters, because relays get no packets."""
         relays, run = {relay.name for relay in self.node.group.roster.relays}, self.node.charter.run
         if not relays or self.program.clock() < self._relays_at:
             return
@@ -147,7 +148,7 @@ class Office:
     # -- certificates -------------------------------------------------------------------------------------------------
 
     def _install(self) -> None:
-        """Keep a new certificate of this peer, if there is one."""
+        """Install a new certificate of this peer, if there is one."""
         announcement = self.node.group.board.held.get((news.CERTIFICATE, self.node.group.name_of(self.node.address)))
         if announcement is None or announcement.body in self._tried:
             return
@@ -155,14 +156,14 @@ class Office:
         try:
             install_certificate(self.folder, announcement, self._now)
         except DataError as error:
-            self.node.errors.report("certificate", f"a new certificate was not taken: {error}")
+            self.node.errors.report("certificate", f"a new certificate was not installed: {error}")
 
     def _look_at_certificate(self) -> None:
-        """A certificate that is new in the folder, from wherever, is used from now on: live links stay."""
+        """Use a certificate that is new in the folder. Connections stay open."""
         path = self.folder / "tls.crt"
         try:
             stamp = path.stat().st_mtime_ns
-        except FileNotFoundError:  # in memory
+        except FileNotFoundError:  # the transport is in memory
             return
         if stamp == self._certificate_stamp:
             return
@@ -185,7 +186,7 @@ class Office:
             why = expired(self.folder, self.expires, self._now)
             self.node.errors.report("expiry", why)
             self.program.give_up(why)
-        elif left.days < SOON:
+        elif left.days < RENEW_DAYS:
             text = f"the certificate expires on {self.expires:%Y-%m-%d}: {HOW_TO_RENEW.format(folder=self.folder)}"
             if not self.node.errors["expiry"]:
                 self.node.errors.report("expiry", text)
@@ -196,7 +197,7 @@ class Office:
     # -- another charter ----------------------------------------------------------------------------------------------
 
     def _look_at_proposal(self) -> None:
-        """Show what the admin proposes."""
+        """Show the charter that the admin proposes."""
         board, charter = self.node.group.board, self.node.charter
         if (news.CHARTER, charter.run) not in board.held:
             return
@@ -214,32 +215,35 @@ class Office:
 
     # -- the admin's folder -----------------------------------------------------------------------------------------
 
-    def _do_chores(self, club: Path) -> None:
-        """Bring out what is new there, and renew what expires."""
+    def _look_at_admin_folder(self, club: Path) -> None:
+        """Send out new rosters and announcements in the admin's folder, and renew certificates that expire."""
         charter = read_charter(read_bounded(club / "charter.json"), str(club / "charter.json"))
         if charter.admin not in {self.node.charter.admin, *self.node.group.board.keys}:
-            raise DataError("it is that of another group: correct admin = ... in peer.toml")
-        if charter.run == self.node.charter.run:  # or the charter was amended, and this peer has not accepted it yet
+            raise DataError("it is the folder of another group: correct admin = ... in peer.toml")
+        # Otherwise the charter was amended, and this peer has not accepted it yet.
+        if charter.run == self.node.charter.run:
             self._send(self.node.take_roster(self.program.clock(), read_bounded(club / "roster")))
-        done = renew(club, SOON, most=AT_A_TIME, now=self._now)
+        done = renew(club, RENEW_DAYS, most=MAX_RENEWALS_AT_ONCE, now=self._now)
         if done.renewed:
             self.program.log("renewed", names=done.renewed)
         if done.left:
-            self._admin_at = 0.0  # the rest at the next look
+            self._admin_at = 0.0  # the next look renews the rest
         if done.capped:
             self._say_once("error", f"{', '.join(done.capped)}: the group's authority itself expires soon")
         self._take(news.signed_in(club / news.FOLDER))
 
 
-class RelayOffice:
-    """Announcements of a running relay: it keeps what concerns itself."""
+class RelayMaintenance:
+    """Maintenance of a running relay: it keeps announcements about itself."""
 
     def __init__(self, folder: Path, relay: Any, log: Callable[..., None]):
         self.folder, self.relay, self.log = folder, relay, log
         self._stamp = (folder / "tls.crt").stat().st_mtime_ns
 
     def take(self, data: bytes) -> bytes:
-        """What came in the way of lists of members: the list, or nothing. Announcements that concern the relay are kept."""
+        """Unpack a received roster or package: keep announcements about this relay, and return the roster, which may be
+        empty.
+        """
         try:
             roster, announcements = news.unpackaged(data)
             if announcements:
@@ -250,14 +254,14 @@ class RelayOffice:
             return b""
 
     def look(self) -> bool:
-        """Use a new certificate; whether another charter was accepted, and the relay must begin again."""
+        """Use a new certificate. Return whether an amendment was accepted, so that the relay must start again."""
         try:
             stamp = (self.folder / "tls.crt").stat().st_mtime_ns
             if stamp != self._stamp:
                 self._stamp = stamp
                 self.relay.reload()
                 self.log("certificate", what="a new one is used")
-        except (OSError, CoterieError) as error:  # the old one is used as long as it lasts
+        except (OSError, CoterieError) as error:  # the old certificate is used as long as it is valid
             self.log("error", what=str(error))
         return waits(self.folder)
 
@@ -270,7 +274,7 @@ HOW_TO_RENEW = (
 
 
 def expired(folder: Path, expires: datetime, now: datetime) -> str:
-    """Why a peer stops."""
+    """Return the text of the error with which a peer stops when its certificate has expired."""
     return (
         f"the certificate expired on {expires:%Y-%m-%d %H:%M} UTC, and by this machine's clock it is "
         f"{now:%Y-%m-%d %H:%M}: {HOW_TO_RENEW.format(folder=folder)}"
