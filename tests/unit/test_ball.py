@@ -315,6 +315,6 @@ def test_refusals(monkeypatch):
             replace(good, outputs=outputs)
     with pytest.raises(MismatchError, match="not smooth"):
         minimise_on_balls(replace(good, loss=ct.Hinge()))
-    monkeypatch.setattr(ball_module, "STEPS", 5)
-    with pytest.raises(ConvergenceError, match="after 5 steps, the objective around agent number 0"):
+    monkeypatch.setattr(ball_module, "MAX_STEPS", 5)
+    with pytest.raises(ConvergenceError, match="after 5 steps, the gap of the component of agent number 0"):
         minimise_on_balls(good)

@@ -28,7 +28,7 @@ from ...core.wrap.learned import Learned
 from ...core.wrap.robust import Trimmed
 from ...errors import MismatchError, ParameterError
 from ...problem.confidence import confidences
-from ...problem.modelled import FEW
+from ...problem.modelled import TRIAL_ROWS
 from ..group.charter import MAX_MESSAGE, MAX_PARAMETERS, TRAINING
 from ..group.networks import margins, roles, shape_of
 from ..wire.packet import OVERHEAD
@@ -259,5 +259,5 @@ def read_work(content: bytes, model: Any = None) -> Work:
     if model is None:
         return work
     if hasattr(model, "check"):  # a model in Python may have to see rows before it can work on them
-        model.check(work.features[:FEW], work.labels[:FEW])
+        model.check(work.features[:TRIAL_ROWS], work.labels[:TRIAL_ROWS])
     return work._replace(model=model)
