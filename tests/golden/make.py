@@ -465,7 +465,10 @@ class EndedError(Exception):
 
 
 def related(folder: Path, tell: Callable[[int, float], None]) -> ct.multitask.Relationship:
-    often = patch.multiple(checkpoints, EVERY=0.0, PAUSES=0.0), patch.object(learn, "PROGRESS_SECONDS", 0.0)
+    often = (
+        patch.multiple(checkpoints, MIN_INTERVAL_SECONDS=0.0, MIN_INTERVAL_FACTOR=0.0),
+        patch.object(learn, "PROGRESS_SECONDS", 0.0),
+    )
     with often[0], often[1]:
         return ct.relationship(tasks(), lam=0.05, alternations=12, passes=2.0, resume=folder, progress=tell)
 
