@@ -32,7 +32,7 @@ class Grouped:
 
 @dataclass(frozen=True)
 class Recipe:
-    """Where a set is, what to predict from what, and for whom."""
+    """A dataset: its source, target, features and groups."""
 
     name: str
     origin: str  # "bundled", "COTERIE_DATA", or the package that has it

@@ -101,7 +101,7 @@ def exponentials(x, out, times):
 
 
 class Machine(NamedTuple):
-    """What one core does in a second."""
+    """Rates of one core, per second."""
 
     stream: float  # bytes read in order, out of cache
     triad: float  # bytes of a = b + 3 c, out of cache

@@ -104,7 +104,7 @@ def numbers(n: int, p: int = 5) -> Task:
 
 
 class Took(NamedTuple):
-    """What a contestant needed. ``updates`` are changes of one agent's model, or fits."""
+    """Costs of a contestant. ``updates`` are changes of one agent's model, or fits."""
 
     cpu: float
     wall: float
@@ -147,7 +147,7 @@ def pooled(task: Task, given: Any) -> Took:
 
 
 def problem_of(task: Task) -> ct.Problem:
-    """CD (3) over the ten nearest models of those that agents train alone: what anybody can know."""
+    """Return CD (3) on the graph of the ten nearest models that agents have trained alone."""
     X, y, agents = task.train
     data = ct.AgentData(X, y, agents=agents)
     alone = ct.Problem.personalized(data, ct.graphs.empty(task.n))

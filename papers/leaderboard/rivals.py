@@ -40,7 +40,7 @@ def installed(package: str) -> str:
 
 
 class Rival(BaseEstimator):
-    """What all have in common. Labels are classes, -1 and 1, or numbers."""
+    """Base class of rivals. Labels are classes, -1 and 1, or numbers."""
 
     classes: bool
     model_: Callable[[np.ndarray, np.ndarray], np.ndarray]
