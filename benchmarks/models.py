@@ -151,7 +151,7 @@ def gossipy(size):
     X, y = torch.tensor(data.X, dtype=torch.float32), torch.tensor(data.y, dtype=torch.long)
     handler = ClassificationDataHandler(X, y, test_size=0)
     dispatcher = DataDispatcher(handler, AGENTS, eval_on_user=False, auto_assign=False)
-    # gossipy takes steps through all rows of a node: so many as are one minibatch are one step, as ours.
+    # gossipy takes steps through all rows of a node: with one minibatch of all rows, this is one step, as in coterie.
     dispatcher.set_assignments([list(range(i * ROWS, i * ROWS + BATCH)) for i in range(AGENTS)], None)
     made = TorchModelHandler(
         net=Network(),

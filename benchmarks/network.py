@@ -297,7 +297,7 @@ def messages(quick, console):
         found(folder, 2, 1, 1.0)
         add("two, as fast as they can", "bare", bare(folder, 2, 2, float("inf"), 4.0, length))
     if not quick:
-        with tempfile.TemporaryDirectory() as name:  # a peer with nobody to talk to, that wakes once in ten minutes
+        with tempfile.TemporaryDirectory() as name:  # a peer without neighbours that wakes once in ten minutes
             folder = Path(name)
             found(folder, 2, 1, 1 / 600)
             alone = start(folder / "p0")

@@ -169,7 +169,7 @@ class Descent(NamedTuple):
     start: np.ndarray  # rows of agent i: start[i] to start[i + 1] - 1
     X: np.ndarray
     y: np.ndarray
-    edge: np.ndarray  # edges of agent i, likewise
+    edge: np.ndarray  # edges of agent i: edge[i] to edge[i + 1] - 1
     weight: np.ndarray
     inverse: np.ndarray
     pull: np.ndarray  # (n,) D_ii + 2 a_i r_i, what theta_i is multiplied with in the gradient

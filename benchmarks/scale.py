@@ -47,7 +47,7 @@ CIRCLE = 100
 ENOUGH, LOOK = 1e-3, 5
 #: Seconds to prepare a step.
 PATIENCE = 3600.0
-#: A step that takes less is timed again, and the best of so many counts.
+#: Steps that take less time are repeated, and the best time counts.
 SHORT, TIMES = 1.0, 5
 
 

@@ -7,7 +7,7 @@
     python benchmarks/shards.py --docs docs/explanation/speed-and-scale.md              # into a page
 
 The task is that of benchmarks/scale.py: p = 20, 10 to 100 rows of each agent, 10 neighbours, logistic regression, CD
-(3); but every block of agents is drawn where it is needed, and neighbours follow from numbers: agent i is tied to i + s
+(3); but every block of agents is drawn where it is needed, and neighbours follow from numbers: i has edges to i + s
 and i - s, for five steps s. With edges "far", s is anything, and nearly everybody has neighbours on all shards; with
 "near", s is 1 to 5.
 

@@ -513,7 +513,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the tables to a file, too")
     parser.add_argument("--docs", type=Path, metavar="FILE", help="a page to put the tables in")
     given = parser.parse_args()
-    os.environ["OMP_NUM_THREADS"] = "1"  # one thread for everybody; of Flower's processes, CPU time is added up
+    os.environ["OMP_NUM_THREADS"] = "1"  # one thread for every contestant; the CPU time of Flower's processes is summed
     given.wakes = given.wakes or (20 if given.quick else 50)
     given.rounds = given.rounds or (5 if given.quick else 20)
     n = given.agents or (50 if given.quick else 200)

@@ -86,7 +86,7 @@ def values(rows: Sequence[Row], name: str, **wanted: Any) -> np.ndarray:
 
 
 def best(rows: Sequence[Row], score: str, *names: str, highest: bool = True) -> tuple[Any, ...]:
-    """Return the settings with the best mean score over the rows, one for each name; if tied, the first.
+    """Return the settings with the best mean score over the rows, one for each name; of equal ones the first.
 
     For tuning on instances or folds whose results are not reported.
     """

@@ -145,7 +145,7 @@ def test_value_is_the_formula_and_gradient_and_hessian_its_derivatives(loss, out
     np.testing.assert_allclose(objective.hessian(theta)(way), change, rtol=1e-6, atol=1e-7)
     losses = objective.losses(theta)
     assert losses[1] == 0.0
-    np.testing.assert_allclose(objective.tied.quadratic(theta) + objective.importance * losses, value)
+    np.testing.assert_allclose(objective.unconstrained.quadratic(theta) + objective.importance * losses, value)
 
 
 @pytest.mark.parametrize("loss", LOSSES)

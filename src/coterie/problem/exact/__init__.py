@@ -33,7 +33,7 @@ from .apart import newton_apart
 from .ball import BallObjective, minimise_on_balls, project
 from .certificate import gap, lower_bound
 from .interior import interior_point
-from .newton import VANISHED, flat_directions, in_pieces, newton_tied
+from .newton import VANISHED, flat_directions, in_pieces, newton_connected
 from .objective import Objective
 from .systems import least_decrement, system
 
@@ -61,12 +61,16 @@ def minimise(objective: Objective, slopes: np.ndarray | None = None) -> np.ndarr
     ``slopes``, an array with one number for each row, is filled by the interior point method with the slopes that
     prove a lower bound of F (:func:`coterie.problem.exact.certificate.lower_bound`).
     """
-    pieces, tied = in_pieces(objective.loss), objective.graph.n_edges > 0
+    pieces, connected = in_pieces(objective.loss), objective.graph.n_edges > 0
     if not pieces or (np.isfinite(objective.loss.smoothness) and objective.ridge.min() > 0):
         try:
-            if not tied and objective.in_batches and objective.p <= MAX_BATCHED_FEATURES:
+            if not connected and objective.in_batches and objective.p <= MAX_BATCHED_FEATURES:
                 return newton_apart(objective)
-            return newton_tied(objective) if tied else _few_at_a_time(objective, lambda part, _: newton_tied(part))
+            return (
+                newton_connected(objective)
+                if connected
+                else _few_at_a_time(objective, lambda part, _: newton_connected(part))
+            )
         except ConvergenceError:
             if not pieces:
                 raise
@@ -77,7 +81,7 @@ def minimise(objective: Objective, slopes: np.ndarray | None = None) -> np.ndarr
         theta, slopes[first : first + part.labels.shape[0]] = interior_point(part)
         return theta
 
-    return solve(objective) if tied else _few_at_a_time(objective, solve)
+    return solve(objective) if connected else _few_at_a_time(objective, solve)
 
 
 def _few_at_a_time(objective: Objective, solve: Callable[[Objective, int], np.ndarray]) -> np.ndarray:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .newton import newton, newton_tied, unseen
+from .newton import newton, newton_connected, unseen
 from .objective import Objective, PointBatch, RowBatch, Sweep, swept
 from .systems import InexactSolver, Solver, everything
 
@@ -106,5 +106,5 @@ def newton_apart(objective: Objective) -> np.ndarray:
 
     objective.in_threads(work, objective.batches)
     for i in {int(agents[0]) for agents, _, sizes, _ in objective.batches if not objective.whole(agents, sizes)}:
-        theta[i] = newton_tied(objective.part(i, i + 1))[0]
+        theta[i] = newton_connected(objective.part(i, i + 1))[0]
     return theta

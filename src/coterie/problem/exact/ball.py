@@ -90,7 +90,7 @@ class BallObjective:
         return np.diff(self.start) // self.outputs
 
     @cached_property
-    def tied(self) -> Objective:
+    def unconstrained(self) -> Objective:
         """The objective with the same rows and edges, without balls; its value is F if losses are averaged."""
         owner = np.repeat(np.arange(self.sizes.shape[0]), np.diff(self.start))
         scale = (self.importance / np.maximum(self.sizes, 1))[owner]
@@ -124,42 +124,42 @@ class BallObjective:
 
     def losses(self, theta: np.ndarray) -> np.ndarray:
         """Return f_i of every agent, (n,), without the weight a_i; 0 for an agent without rows."""
-        margins = self.tied.margins(theta)
+        margins = self.unconstrained.margins(theta)
         if not self.pooled:
-            return self.tied.by_agent(self.tied.examples(margins)[0]) / np.maximum(self.sizes, 1)
+            return self.unconstrained.by_agent(self.unconstrained.examples(margins)[0]) / np.maximum(self.sizes, 1)
         out = np.zeros(self.sizes.shape[0])
         out[self.sizes > 0] = self.softmax(margins)[0].reshape(-1, self.outputs).sum(axis=1)
         return out
 
     def value(self, theta: np.ndarray) -> np.ndarray:
         """Return F split over the agents, (n,); the term of an edge counts for the agent with the lower number."""
-        return self.tied.quadratic(theta) + self.importance * self.losses(theta)
+        return self.unconstrained.quadratic(theta) + self.importance * self.losses(theta)
 
     def gradient(self, theta: np.ndarray) -> np.ndarray:
         """Return ``dF / dTheta``, (n, p); DADA (4)."""
         if not self.pooled:
-            return self.tied.gradient(theta)
-        parts = self.softmax(self.tied.margins(theta))[1]
-        weights = -self.importance[self.tied.owner] * self.labels * parts
-        return self.tied.quadratic_gradient(theta) + self.tied.scatter(weights, theta.shape)
+            return self.unconstrained.gradient(theta)
+        parts = self.softmax(self.unconstrained.margins(theta))[1]
+        weights = -self.importance[self.unconstrained.owner] * self.labels * parts
+        return self.unconstrained.quadratic_gradient(theta) + self.unconstrained.scatter(weights, theta.shape)
 
     def hessian(self, theta: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
         """Return the function that multiplies ``d2F / dTheta2`` by a vector of all models."""
-        margins = self.tied.margins(theta)
+        margins = self.unconstrained.margins(theta)
         if self.pooled:
-            parts, weight = self.softmax(margins)[1], self.importance[self.tied.owner]
+            parts, weight = self.softmax(margins)[1], self.importance[self.unconstrained.owner]
         else:
-            bend = self.tied.scale * self.tied.examples(margins)[2]
+            bend = self.unconstrained.scale * self.unconstrained.examples(margins)[2]
 
         def times(vector: np.ndarray) -> np.ndarray:
-            along = self.tied.margins(vector)
+            along = self.unconstrained.margins(vector)
             if self.pooled and self.first.size:
                 signed = self.labels * along
                 mean = np.add.reduceat(parts * signed, self.first)[self.pool]
                 weights = weight * self.labels * parts * (signed - mean)
             else:
                 weights = along if self.pooled else bend * along
-            return self.tied.quadratic_gradient(vector) + self.tied.scatter(weights, vector.shape)
+            return self.unconstrained.quadratic_gradient(vector) + self.unconstrained.scatter(weights, vector.shape)
 
         return times
 
@@ -179,7 +179,7 @@ class BallObjective:
         norms = gram_norms(self.rows, self.start, self.p)
         if self.pooled:
             longest = np.zeros(self.sizes.shape[0])
-            np.maximum.at(longest, self.tied.owner, np.square(self.tied.row_norms()))
+            np.maximum.at(longest, self.unconstrained.owner, np.square(self.unconstrained.row_norms()))
             bend = np.minimum(longest, 0.5 * norms)
         else:
             bend = self.loss.smoothness * norms / np.maximum(self.sizes, 1)
@@ -198,12 +198,14 @@ def minimise_on_balls(objective: BallObjective, tol: float = 1e-9) -> np.ndarray
     """
     if not (objective.pooled or np.isfinite(objective.loss.smoothness)):
         raise MismatchError(f"{objective.loss} is not smooth: minimise_on_balls needs a loss with bounded curvature")
-    tied, spread = objective.tied, objective.graph.components
+    unconstrained, spread = objective.unconstrained, objective.graph.components
     theta = np.zeros((objective.sizes.shape[0], objective.p))
     slope = objective.gradient(theta)
-    scale = np.abs(tied.by_component(objective.value(theta)))
+    scale = np.abs(unconstrained.by_component(objective.value(theta)))
     if objective.pooled:
-        scale = np.maximum(scale, tied.by_component(objective.importance * (objective.sizes > 0)) * objective.outputs)
+        scale = np.maximum(
+            scale, unconstrained.by_component(objective.importance * (objective.sizes > 0)) * objective.outputs
+        )
     # If F is linear, the bound is 0, and any step that crosses the ball is long enough.
     steep = np.abs(slope).max(axis=1)
     bound = np.maximum(objective.bounds(), 1e-6 * steep / objective.radius)
@@ -213,8 +215,8 @@ def minimise_on_balls(objective: BallObjective, tol: float = 1e-9) -> np.ndarray
     done, due = np.zeros(scale.shape[0], dtype=bool), STEPS_BEFORE_POLISH
     for step in range(MAX_STEPS):
         if step % STEPS_PER_GAP == 0 or step == due:
-            level = np.maximum(scale, np.abs(tied.by_component(objective.value(theta))))
-            gap = tied.by_component(objective.gaps(theta))
+            level = np.maximum(scale, np.abs(unconstrained.by_component(objective.value(theta))))
+            gap = unconstrained.by_component(objective.gaps(theta))
             done = _keep(best, theta, done, gap <= tol * level, spread)
             if not done.all() and step >= due:
                 polished, left, effort = _polish(objective, theta, done, tol * level)
@@ -227,10 +229,10 @@ def minimise_on_balls(objective: BallObjective, tol: float = 1e-9) -> np.ndarray
             if done.all():
                 return best
         moved_to = project(ahead - objective.gradient(ahead) / bound, objective.radius, objective.outputs)
-        uphill = tied.by_component((bound * (ahead - moved_to) * (moved_to - theta)).sum(axis=1)) > 0
+        uphill = unconstrained.by_component((bound * (ahead - moved_to) * (moved_to - theta)).sum(axis=1)) > 0
         momentum = np.where(uphill, 1.0, momentum)
         later = 0.5 * (1.0 + np.sqrt(1.0 + 4.0 * momentum * momentum))
-        ahead = moved_to + tied.spread((momentum - 1.0) / later, moved_to - theta)
+        ahead = moved_to + unconstrained.spread((momentum - 1.0) / later, moved_to - theta)
         theta, momentum = moved_to, later
     worst = int(np.argmax(np.where(done, -np.inf, gap / np.maximum(level, 1e-300))))
     raise ConvergenceError(
@@ -254,18 +256,21 @@ def _polish(
 
     On a face, zero coordinates stay zero, and models on the boundary of a ball keep their signs and their l1 norm.
     """
-    tied, spread = objective.tied, objective.graph.components
+    unconstrained, spread = objective.unconstrained, objective.graph.components
     effort, open_ = 0, ~done
-    value, slope = tied.by_component(objective.value(theta)), objective.gradient(theta)
-    gap = tied.by_component(objective.gaps(theta, slope))
+    value, slope = unconstrained.by_component(objective.value(theta)), objective.gradient(theta)
+    gap = unconstrained.by_component(objective.gaps(theta, slope))
     for _ in range(MAX_NEWTON_STEPS):
         way, spent = _direction(objective, theta, slope * open_[spread][:, None])
         effort += spent
         length, better, before = open_.astype(float), np.zeros_like(done), gap
         for _ in range(6):
-            trial = project(theta + tied.spread(length, way), objective.radius, objective.outputs)
-            new_value, new_slope = tied.by_component(objective.value(trial)), objective.gradient(trial)
-            new_gap, blur = tied.by_component(objective.gaps(trial, new_slope)), ROUNDING * (np.abs(value) + enough)
+            trial = project(theta + unconstrained.spread(length, way), objective.radius, objective.outputs)
+            new_value, new_slope = unconstrained.by_component(objective.value(trial)), objective.gradient(trial)
+            new_gap, blur = (
+                unconstrained.by_component(objective.gaps(trial, new_slope)),
+                ROUNDING * (np.abs(value) + enough),
+            )
             effort += 2
             fresh = open_ & ~better & ((new_value < value - blur) | ((new_value < value + blur) & (new_gap < gap)))
             agents = fresh[spread]
@@ -300,7 +305,7 @@ def _direction(objective: BallObjective, theta: np.ndarray, slope: np.ndarray) -
         -on_face(slope),
         1e-8,
         MAX_CG_STEPS,
-        inner=objective.tied.inner,
-        spread=objective.tied.spread,
+        inner=objective.unconstrained.inner,
+        spread=objective.unconstrained.spread,
         flat=1e-15,
     )

@@ -79,7 +79,7 @@ def in_pieces(loss: Any) -> bool:
     return bool(loss.exact_solver == INTERIOR_POINT)
 
 
-def newton_tied(objective: Objective) -> np.ndarray:
+def newton_connected(objective: Objective) -> np.ndarray:
     """Return the minimiser of F for agents with edges, for a loss with a gradient."""
     project = flat_directions(objective)
     return newton(objective, project, lambda bend: system(objective, bend, project))
