@@ -76,9 +76,8 @@ def _smoothed(sizes: np.ndarray, others: int, ridge: float, lam: float) -> float
     def slope(tau: float) -> float:
         return ridge * (tau * float(np.sum(1.0 / np.sqrt(tau * tau - sizes * sizes))) + others) - tau / lam
 
-    high = max(
-        2.0 * float(sizes[0]), 1.2 * lam * ridge * (len(sizes) + others)
-    )  # 2 / sqrt(3) < 1.2: the slope is negative there
+    # 2 / sqrt(3) < 1.2: the slope is negative there.
+    high = max(2.0 * float(sizes[0]), 1.2 * lam * ridge * (len(sizes) + others))
     low = max((1.0 + 1e-12) * float(sizes[0]), 1e-9 * high)
     if not high > 0.0:  # all singular values and the ridge are zero
         return 0.0

@@ -112,9 +112,8 @@ def exact_weights(
         return weights
     sigma = given.dense()
     some = _vary(np.diagonal(sigma))
-    sigma = np.where(
-        some[:, None] & some, sigma, 0.0
-    )  # since |sigma_ij|^2 <= sigma_ii sigma_jj, all other entries are rounding errors
+    # Since |sigma_ij|^2 <= sigma_ii sigma_jj, all other entries are rounding errors.
+    sigma = np.where(some[:, None] & some, sigma, 0.0)
     _, group = csgraph.connected_components(sparse.csr_array(sigma != 0), directed=False)
     unrelated = (np.bincount(group) == 1)[group] & _vary(np.diagonal(sigma))
     if unrelated.any():

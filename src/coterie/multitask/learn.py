@@ -237,9 +237,8 @@ def _exactly(data: AgentData, loss: Any, options: Options, progress: Progress | 
     steps, covariance, trace = Alternation(budget, exact=True, momentum=options.momentum), options.start, []
     for k in range(budget):
         weights = exact_weights(data, loss, options.lam, covariance)
-        worker.set_dual_of(
-            weights
-        )  # a dual variable is minus the slope of the loss; at a kink, this is one of many possible values
+        # A dual variable is minus the slope of the loss; at a kink, this is one of many possible values.
+        worker.set_dual_of(weights)
         losses, conjugates, _ = worker.evaluate(weights).sum(axis=0)
         vectors = worker.state().vectors
         if options.covariance is not None:

@@ -38,9 +38,8 @@ def largest_eigenvalue(diagonal: np.ndarray, factor: np.ndarray, signs: np.ndarr
     """
     pole = float(diagonal.max())
     entries = diagonal + np.square(factor) @ signs
-    low = max(pole, float(entries.max())) * (
-        1.0 + ROOT_TOLERANCE
-    )  # the largest eigenvalue is at least every diagonal entry
+    # The largest eigenvalue is at least every diagonal entry.
+    low = max(pole, float(entries.max())) * (1.0 + ROOT_TOLERANCE)
     positive = factor[:, signs > 0]
     high = (pole + spectral_norm(positive) ** 2) * (1.0 + ROOT_TOLERANCE)
     negative, J = int(np.sum(signs < 0)), np.diag(signs)

@@ -242,9 +242,8 @@ def assembled(block: Block, pose: Pose, first: int, last: int) -> BlockProblem:
     here = slice(low, low + last - first)
     i = np.repeat(np.arange(here.start, here.stop), np.diff(W.indptr))
     j = np.searchsorted(number, W.indices)
-    back = (j < here.start) | (
-        j >= here.stop
-    )  # edges to other blocks, whose reverse directions are not among the rows of W
+    # Edges to other blocks, whose reverse directions are not among the rows of W.
+    back = (j < here.start) | (j >= here.stop)
     ends = np.concatenate([i, j[back]]), np.concatenate([j, i[back]])
     size = number.shape[0]
     edges = sparse.csr_array((np.concatenate([W.data, W.data[back]]), ends), shape=(size, size))

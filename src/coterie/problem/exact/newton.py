@@ -93,9 +93,8 @@ def step_lengths(at_zero: np.ndarray, slope: Callable[[np.ndarray], np.ndarray],
     count = at_zero.shape[0]
     low, high, length = np.zeros(count), np.ones(count), np.ones(count)
     at_low = at_zero
-    steep = np.where(
-        (at_low < 0) & ~settled, -at_low, np.inf
-    )  # settled components only have rounding errors left: any step length is accepted
+    # Settled components only have rounding errors left: any step length is accepted.
+    steep = np.where((at_low < 0) & ~settled, -at_low, np.inf)
     now = slope(length)
     at_high = now
     for attempt in range(60):

@@ -112,9 +112,8 @@ class Objective:
     start: np.ndarray
     labels: np.ndarray
     loss: Any
-    scale: (
-        np.ndarray
-    )  # c_r, the weight of each example: (rows,), or (n, 1) if the examples of an agent have equal weights
+    # c_r, the weight of each example: (rows,), or (n, 1) if the examples of an agent have equal weights.
+    scale: np.ndarray
     ridge: np.ndarray  # (n, 1) or (n, p) R_i, the weight of each |theta_i|^2, or of each coordinate's square
     graph: Graph
     smooth: float  # s
