@@ -27,7 +27,7 @@ METHODS = {
 
 @numba.njit
 def wasteful(wakes):
-    """What the count looks like where every wake allocates."""
+    """Return the count of a loop in which every wake allocates."""
     total = 0.0
     for k in range(wakes):
         total += np.full(3, k)[0]

@@ -18,7 +18,7 @@ RUNS = 3
 
 
 def seconds(folder: Path, *words: str) -> tuple[float, float, int]:
-    """Of one command by the clock and of the processor, and its exit code."""
+    """Return wall-clock seconds, CPU seconds and exit code of one command."""
     began, used = time.perf_counter(), processor()
     done = subprocess.run([sys.executable, "-m", "coterie", *words], cwd=folder, capture_output=True)
     return time.perf_counter() - began, processor() - used, done.returncode

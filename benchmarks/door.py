@@ -91,7 +91,7 @@ for k in range(n):
 
 
 def fresh(code, n, m, p, limit):
-    """What a fresh process reports; or why it does not."""
+    """Return the report of a fresh process, or the reason of its failure."""
     with tempfile.TemporaryDirectory() as cache:
         threads = dict.fromkeys(
             ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1"
@@ -115,7 +115,7 @@ def fresh(code, n, m, p, limit):
 
 
 def side_by_side(console, title, what, n, m, p, limit, repeats):
-    """One table: everybody on the same rows, in turn; the best of some repetitions."""
+    """Return one table: all contestants on equal rows, in turn; the best of several repetitions."""
     table = Table(title=f"{title}: {n:,} agents x {m} rows x {p} columns")
     for column in ("", "CPU s", "over ours", "peak MB", "Numba imported"):
         table.add_column(column, justify="left" if not column else "right")

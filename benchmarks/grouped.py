@@ -294,7 +294,7 @@ def split(data, how, seed):
 
 
 def prepared(X, train):
-    """The same columns for everybody: standardised, independent on the training rows."""
+    """Return the common columns of all contestants: standardised, and independent on the training rows."""
     spread = X[train].std(axis=0)
     keep = spread > 1e-9 * (1 + np.abs(X[train].mean(axis=0)))
     Z = (X[:, keep] - X[train][:, keep].mean(axis=0)) / spread[keep]

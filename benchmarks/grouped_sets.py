@@ -32,7 +32,7 @@ class Grouped:
 
 @dataclass(frozen=True)
 class Recipe:
-    """Where a set is, what to predict from what, and for whom."""
+    """A dataset: its source, target, features and groups."""
 
     name: str
     origin: str  # "bundled", "COTERIE_DATA", or the package that has it
@@ -207,7 +207,7 @@ FRESH = [
     textbook("Ecdat/Yogurt", "choice", "id", crossed(("feat", "price"), YOGURTS), "class"),
     textbook("Ecdat/Cracker", "choice", "id", crossed(("disp", "feat", "price"), CRACKERS), "class"),
 ]
-#: Like those above, and nobody has looked at what anything scores on them: to be measured after the last change.
+#: Held-out sets, like the sets above: no scores on them were looked at during development.
 HELD_OUT = [
     textbook("plm/Snmesp", "n", "firm", "w y i k f year"),
     textbook("plm/LaborSupply", "lnhr", "id", "lnwg kids age disab year"),

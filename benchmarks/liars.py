@@ -48,7 +48,7 @@ LIES = {
 
 @ct.method
 class Lying(NamedTuple):
-    """A method some of whose agents say something else than they think."""
+    """A method in which some agents send false values."""
 
     method: Any
     liars: np.ndarray  # (n,) whether it lies
@@ -120,7 +120,7 @@ class Posed:
         return float(np.mean(np.sqrt(means))) if self.number else 1.0 - float(np.mean(means))
 
     def worse(self, theta, alone, among):
-        """The part of agents that are worse than alone beyond chance."""
+        """Return the fraction of agents that are significantly worse than alone."""
         (error, owner), (other, _) = self.each(theta), self.each(alone)
         result = []
         for i in np.unique(owner):
@@ -134,7 +134,7 @@ class Posed:
         return method.posterior(arrays, *method.start(arrays, np.zeros((self.n, self.problem.p)))).mean
 
     def lying(self, method, lie=None):
-        """The same kind of method where nobody lies: it is compiled once."""
+        """Return the method without liars, of the same class, so that it is compiled once."""
         times, shift, spread = LIES.get(lie, (1.0, 0.0, 1.0))
         return Lying(method, self.liars, shift * self.unit, times, spread)
 

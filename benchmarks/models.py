@@ -31,7 +31,7 @@ SIZES = ((49, 16, 10), (196, 48, 10))
 
 
 class Side(NamedTuple):
-    """Somebody who trains: ``make(size)`` prepares, and gives a function of a number of updates."""
+    """A contestant: ``make(size)`` prepares training, and returns a function of a number of updates."""
 
     name: str
     make: Callable[[tuple[int, int, int]], Callable[[int], Any]]
@@ -64,7 +64,7 @@ def in_torch(size, dtype):
 
 
 def as_function(size):
-    """The same network as functions of NumPy arrays."""
+    """Return the network as functions of NumPy arrays."""
     two = ct.models.TwoLayer(*size)
 
     def layers(theta):
@@ -95,7 +95,7 @@ def as_function(size):
 
 
 def ours(model, unit):
-    """D-PSGD by wakes or by rounds, from the same parameters for all."""
+    """Run D-PSGD by wakes or by rounds, with equal initial parameters of all agents."""
 
     def make(size):
         problem = ct.Problem.differentiable(examples(size), graph(), model(size))
@@ -110,7 +110,7 @@ def ours(model, unit):
 
 
 def one_by_one(size):
-    """Rounds in which the same module is called for one agent after the other."""
+    """Rounds in which the module is called for one agent after the other."""
 
     class Loop(ct.models.Torch):
         gradients = ct.models.Function.gradients
@@ -151,7 +151,7 @@ def gossipy(size):
     X, y = torch.tensor(data.X, dtype=torch.float32), torch.tensor(data.y, dtype=torch.long)
     handler = ClassificationDataHandler(X, y, test_size=0)
     dispatcher = DataDispatcher(handler, AGENTS, eval_on_user=False, auto_assign=False)
-    # gossipy takes steps through all rows of a node: so many as are one minibatch are one step, as ours.
+    # gossipy takes steps through all rows of a node: with one minibatch of all rows, this is one step, as in coterie.
     dispatcher.set_assignments([list(range(i * ROWS, i * ROWS + BATCH)) for i in range(AGENTS)], None)
     made = TorchModelHandler(
         net=Network(),

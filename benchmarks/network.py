@@ -1,18 +1,18 @@
-"""Real peers: what a message costs beside the bare transport, how fast links come and go, and peers under attack.
+"""Real peers: the cost of a message compared with the bare transport, the speed of links, and peers under attack.
 
     python benchmarks/network.py            # less than ten minutes
     python benchmarks/network.py --quick    # about one
     python benchmarks/network.py --only messages | events | strangers | members
 
-Messages: both sides are as many processes on this machine, over mutual TLS, with the same neighbours, the same mean
-rate, and packets of the same length. The bare transport carries random bytes and counts what comes. A peer checks every
-message, verifies its signature and takes it in, runs its method, and saves its state to disk at every wake.
+Messages: peers and the bare transport run in equally many processes on this machine, over mutual TLS, with equal
+neighbours, mean rates and packet lengths. The bare transport carries random bytes and counts them. A peer checks every
+message, verifies its signature, applies it, runs its method, and saves its state to disk at every wake.
 
-Events (network_events.py): how long links take to come about, and until one that is dead is noticed.
+Events (network_events.py): seconds until a link is established, and until a dead link is noticed.
 
-Strangers: they open 500 connections a second to one peer, from another address of this machine and from the one where
-the honest are: noise, nothing at all, or the first half of a TLS handshake. A member that can pre-authentication and a newcomer that
-cannot try to get in meanwhile.
+Strangers: non-members open 500 connections a second to one peer, from another address of this machine and from the
+address of the honest peers. They send noise, nothing, or the first half of a TLS handshake. Meanwhile a member with
+pre-authentication and a new member without it try to connect.
 
 Members that mean harm (network_members.py): lies, floods, replays, messages that are too long.
 """
@@ -43,7 +43,7 @@ SOURCES = {"another address": "127.0.0.2", "the same address": "127.0.0.1"}
 
 
 def measure(pids, counts, seconds):
-    """CPU seconds and messages, sent and received, of all processes together while some time passes."""
+    """Measure CPU seconds and messages, sent and received, of all processes during some time."""
     letters0, cpu0, began = counts(), sum(map(cpu, pids)), time.monotonic()
     time.sleep(seconds)
     messages, took = [b - a for a, b in zip(letters0, counts(), strict=True)], time.monotonic() - began
@@ -102,7 +102,7 @@ def bare(folder, n, degree, rate, seconds, length):
 
 
 def members(folder):
-    """Transports' contacts of everybody in a group."""
+    """Return the transport contacts of all members of a group."""
     from coterie.peers.group.groups import membership
     from coterie.peers.transport import contacts_of
 
@@ -186,7 +186,7 @@ def attack_process(endpoint, source, kind):
 
 
 def entry(folder, k, preauths, patience=10.0):
-    """Seconds until a member that nobody can dial is let in by p0; infinity if it is not."""
+    """Return seconds until p0 accepts a member that cannot be dialled; infinity if it does not."""
     transport, contacts = transport_of(folder, k, preauths)
     transport.open(lambda owner, data: None)
     try:
@@ -267,7 +267,7 @@ def main():
 
 
 def messages(quick, console):
-    """What a message costs."""
+    """Measure the cost of a message."""
     from rich.table import Table
 
     seconds = 5.0 if quick else 20.0
@@ -297,7 +297,7 @@ def messages(quick, console):
         found(folder, 2, 1, 1.0)
         add("two, as fast as they can", "bare", bare(folder, 2, 2, float("inf"), 4.0, length))
     if not quick:
-        with tempfile.TemporaryDirectory() as name:  # a peer with nobody to talk to, that wakes once in ten minutes
+        with tempfile.TemporaryDirectory() as name:  # a peer without neighbours that wakes once in ten minutes
             folder = Path(name)
             found(folder, 2, 1, 1 / 600)
             alone = start(folder / "p0")
@@ -310,7 +310,7 @@ def messages(quick, console):
 
 
 def strangers(quick, console):
-    """What strangers can do to a peer."""
+    """Measure the effect of non-members on a peer."""
     from rich.table import Table
 
     with tempfile.TemporaryDirectory() as name:

@@ -34,7 +34,7 @@ def comings_and_goings(quick, console):
     from rich.table import Table
 
     joins, rows = 5 if quick else 30, []
-    table = Table(title=f"{PEERS} peers, each tied to all others; seconds as their logs say, looked at twice a second")
+    table = Table(title=f"{PEERS} peers on a complete graph; seconds from their logs, which are read twice a second")
     table.add_column("")
     table.add_column("", justify="right")
 

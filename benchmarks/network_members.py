@@ -18,7 +18,7 @@ LIES = ("opposite", "shift", "moderate")
 
 
 def write_rows(path, person, count, seed):
-    """Rows with ages and doses in their own units; what makes somebody well differs a little between persons."""
+    """Return rows with ages and doses in natural units; the effects of both differ slightly between persons."""
     import numpy as np
 
     own, rng = np.random.default_rng(person), np.random.default_rng(seed)
@@ -31,7 +31,7 @@ def write_rows(path, person, count, seed):
 
 
 def found_default(folder, n):
-    """A default group of n, each tied to all others, with rows to learn from and others to be judged by."""
+    """Return a default group of n peers on a complete graph, with training rows and test rows."""
     from coterie.peers.group import groups
     from coterie.peers.model.tables import work_of_table
     from coterie.peers.model.work import write_work
@@ -53,7 +53,7 @@ def found_default(folder, n):
 
 
 def log_losses(home):
-    """On rows that a peer has not seen: of the model that it serves, and of the one that it has trained alone."""
+    """Return the scores on test rows of the model that a peer serves, and of the model that it has trained alone."""
     import csv
     import json
 

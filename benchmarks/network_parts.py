@@ -26,7 +26,7 @@ def free_ports(count):
 
 
 def found(folder, n, degree, rate, hidden=()):
-    """A group of n peers in a circle, each tied to its nearest ``degree``; hidden ones cannot be dialled."""
+    """Return a group of n peers in a circle, connected to the nearest ``degree``; hidden peers cannot be dialled."""
     from coterie.peers.group import groups
 
     charter = groups.create(
@@ -118,7 +118,7 @@ def fresh(folder, k, process):
 
 
 def events(home):
-    """What a peer has logged."""
+    """Return the log of a peer."""
     found = []
     for line in (home / "log").read_text().splitlines():
         try:

@@ -1,10 +1,10 @@
-"""What privacy costs partial pooling on real data: scores alone, private at epsilon 1 and 3, and in the clear.
+"""The cost of privacy for partial pooling on real data: scores alone, private at epsilon 1 and 3, and not private.
 
 COTERIE_DATA=FOLDER python benchmarks/pooling_privacy.py [--quick] [NAME ...]
 
 alone         every agent by itself: the final step of the private form, with the broad priors only; nothing is sent
-epsilon       ct.Private(ct.gossip.GossipPooling(), epsilon, delta=1e-5), 30 wakes of each agent on a random regular graph of
-              degree 6; the mean over draws of the noise, and the worst of them
+epsilon       ct.Private(ct.gossip.GossipPooling(), epsilon, delta=1e-5), 30 wakes of each agent on a random regular
+              graph of degree 6; the mean over draws of the noise, and the worst draw
 in the clear  ct.gossip.GossipPooling(), 100 wakes of each agent on the same graph
 
 Accuracy, where larger is better, or root mean squared error, where smaller is; means over agents. Columns, and targets

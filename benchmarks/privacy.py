@@ -44,7 +44,7 @@ def best(task, scheme, *choices):
 
 
 def row(p, epsilons, delta, seeds):
-    """Mean accuracies of one dimension: (alone, not private), and for each epsilon (paper, ours)."""
+    """Return mean accuracies in one dimension: (alone, not private), and (paper, ours) for each epsilon."""
     held = task_of(100, p, HELD_OUT)
     [free] = best(held, lambda mu: problem_of(held, mu).solve(), MUS)
     chosen = {}

@@ -80,26 +80,26 @@ def means(size):
 
 
 def propagation(size):
-    """Models trained alone, MP (3)."""
+    """Return models that agents have trained alone, for MP (3)."""
     rng = np.random.default_rng(0)
     models, confidence = rng.standard_normal((size.n, size.p)), rng.uniform(0.1, 1.0, size.n)
     return ct.Problem.propagation(models, network(size), alpha=0.9, confidence=confidence)
 
 
 def wakes(problem, count):
-    """Who wakes: each then makes one update."""
+    """Draw the agents that wake; each makes one update."""
     return np.random.default_rng(1).integers(0, problem.n, count)
 
 
 def exchanges(problem, count):
-    """Who wakes, and which of its neighbours it swaps models with: both then make an update."""
+    """Draw the agents that wake and their partners; both agents of an exchange make one update."""
     graph = problem.graph
     edge = np.random.default_rng(1).integers(0, graph.peer.shape[0], count)
     return np.stack([owners(graph)[edge], graph.peer[edge]], axis=1)
 
 
 class Task(NamedTuple):
-    """What coterie does, and in what it is counted."""
+    """A task of coterie, and the unit of its count."""
 
     name: str
     problem: Callable[[Size], ct.Problem]
@@ -136,7 +136,7 @@ def mirrors(graph):
 
 
 def blank(problem):
-    """Models and the copies that neighbours hold of them."""
+    """Models, and the copies held by neighbours."""
     return np.zeros((problem.n, problem.p)), np.zeros((problem.graph.peer.shape[0], problem.p))
 
 
@@ -169,7 +169,7 @@ class Descent(NamedTuple):
     start: np.ndarray  # rows of agent i: start[i] to start[i + 1] - 1
     X: np.ndarray
     y: np.ndarray
-    edge: np.ndarray  # edges of agent i, likewise
+    edge: np.ndarray  # edges of agent i: edge[i] to edge[i + 1] - 1
     weight: np.ndarray
     inverse: np.ndarray
     pull: np.ndarray  # (n,) D_ii + 2 a_i r_i, what theta_i is multiplied with in the gradient
@@ -359,7 +359,7 @@ class Race(NamedTuple):
 
 
 class Row(NamedTuple):
-    """What a race gave: updates or exchanges in a CPU second, and the largest difference between the models."""
+    """Result of a race: updates or exchanges per CPU second, and the largest difference between the models."""
 
     task: str
     counts: str

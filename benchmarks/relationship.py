@@ -60,13 +60,13 @@ NAP = 0.05
 
 
 def rounds_to(run, goal):
-    """How many rounds it took until the gap was this part of the objective; None if it never was."""
+    """Return the number of rounds until the relative gap was at most `goal`; None if it never was."""
     there = run.trace["gap"] <= goal * run.trace["primal"].abs()
     return int(run.trace["round"][there.idxmax()]) + 1 if there.any() else None
 
 
 def ratio(one, other):
-    """How many times as much the other is."""
+    """Return ``other / one`` as text; empty if one of them is missing."""
     return "" if one is None or other is None else f"x{other / one:.2f}"
 
 
@@ -118,7 +118,7 @@ class Timed(LocalWorkers):
 
     @property
     def clock(self):
-        """What it shows now."""
+        """The simulated time."""
         return self._clock
 
     def send(self, shard, request):
@@ -136,14 +136,14 @@ def options_of(covariance, staleness, tol):
 
 
 def how(staleness):
-    """What rounds are called."""
+    """Return the name of a kind of rounds."""
     if isinstance(staleness, int):
         return f"staleness {staleness}"
     return "all wait" + ("" if staleness is None else f", {staleness}")
 
 
 def delays(title, time_of):
-    """Times without and with a slow worker, for rounds that wait and those that do not."""
+    """Measure times without and with a slow worker, for synchronous and asynchronous rounds."""
     found, rows = [], []
     for staleness in STALENESS:
         even, uneven = time_of(staleness, 1), time_of(staleness, SLOWER)
@@ -267,7 +267,7 @@ def peak():
 
 
 def sparse_runs(folder, quick):
-    """What learning takes, in a process of its own."""
+    """Measure time and memory of learning, in a process of its own."""
     nothing = peak()
     tasks = tasks_of(Path(folder), ct.Hinge())
     data = tasks.load(np.arange(len(tasks.members)))
@@ -362,12 +362,12 @@ def families(m, p=20, rows=6, test_rows=0, seed=0, count=5, opposed=True, own=0.
 
 
 class Clocked(LocalWorkers):
-    """Workers whose CPU seconds are kept apart from the server's."""
+    """Workers whose CPU seconds are measured separately from the server's."""
 
     seconds = 0.0
 
     def receive(self):
-        """The next answer to come, and whose it is."""
+        """Return the next answer and its part."""
         began = time.process_time()
         found = super().receive()
         self.seconds += time.process_time() - began
@@ -413,7 +413,7 @@ def rounds_of(m, dense, rounds):
 
 
 def apart(function, *arguments):
-    """What a function returns in a process of its own, whose memory is its own."""
+    """Return the result of a function that runs in a process of its own."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return pool.apply(function, arguments)
 
@@ -528,7 +528,7 @@ def fitted(kind, rows, **given):
 
 
 def tolerance(quick):
-    """What a tolerance costs, and what it does to scores."""
+    """Measure the cost of a tolerance, and its effect on scores."""
     found, rows = [], []
     for name, (split, lam) in list(SETS.items())[: 1 if quick else FIRST_SETS]:
         splits = [split(k) for k in range(1 if quick else 2)]

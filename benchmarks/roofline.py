@@ -101,7 +101,7 @@ def exponentials(x, out, times):
 
 
 class Machine(NamedTuple):
-    """What one core does in a second."""
+    """Rates of one core, per second."""
 
     stream: float  # bytes read in order, out of cache
     triad: float  # bytes of a = b + 3 c, out of cache
@@ -261,7 +261,7 @@ class Row(NamedTuple):
 
 
 def of_a_wake(problem, method, wakes, repetitions):
-    """CPU seconds of a wake: of so many more of them in a run, without what a run costs before and after."""
+    """Return CPU seconds of a wake, from the difference of two runs, without the fixed costs of a run."""
 
     def run(count):
         return lambda: ct.simulate(problem, method, wakes=count, seed=0, start="zeros", n_jobs=1)

@@ -47,7 +47,7 @@ CIRCLE = 100
 ENOUGH, LOOK = 1e-3, 5
 #: Seconds to prepare a step.
 PATIENCE = 3600.0
-#: A step that takes less is timed again, and the best of so many counts.
+#: Steps that take less time are repeated, and the best time counts.
 SHORT, TIMES = 1.0, 5
 
 
@@ -72,7 +72,7 @@ def make_models(n: int) -> np.ndarray:
 
 
 def make_rows(n: int, dtype: str = "float32") -> Rows:
-    """Points and labels, one in twenty of them wrong; drawn in blocks, so that only the rows themselves take memory."""
+    """Return points and labels, one label in twenty wrong; drawn in blocks, so that only the rows take memory."""
     models = make_models(n)
     sizes = np.random.default_rng(0).integers(FEWEST, MOST + 1, n)
     start = np.concatenate([[0], np.cumsum(sizes)])
@@ -151,7 +151,7 @@ def posed(n: int, dtype: str, graph: Any) -> tuple[Callable[[], Any], float]:
 
 
 def certified(problem: Any, theta: np.ndarray) -> dict[str, float]:
-    """How far models are above the optimum, relative to it: a proven bound where there is one, or else an estimate."""
+    """Return the relative suboptimality of models: a proven bound if there is one, otherwise an estimate."""
     gap = problem.gap(theta)
     if not math.isfinite(gap):
         return {"suboptimality": problem.suboptimality(theta)}
@@ -312,7 +312,7 @@ def child(step: str, n: int, jobs: int, dtype: str, ulimit: float | None) -> Non
 def one(
     step: str, n: int, jobs: int, dtype: str, ulimit: float | None, limit: float, patience: float = PATIENCE
 ) -> dict[str, Any]:
-    """What a child has found, or why it has not: ``failed`` says it in words."""
+    """Return the results of a child process; ``failed`` is the reason of a failure."""
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"))
     environment = os.environ | dict.fromkeys(threads, str(jobs))
     result: dict[str, Any] = {"step": step, "agents": n, "jobs": jobs, "dtype": dtype, "ulimit": ulimit}
@@ -461,7 +461,7 @@ def speedup_table(results: Results) -> list[list[str]]:
 
 
 def remarks(results: Results) -> list[str]:
-    """What else was found, in words: rates, wakes it took, certificates."""
+    """Describe further results in words: rates, numbers of wakes, certificates."""
     told = []
     for step in results.steps():
         done = [r for r in results.found if r["step"] == step and "failed" not in r and r["jobs"] == results.jobs[0]]

@@ -7,7 +7,7 @@
     python benchmarks/shards.py --docs docs/explanation/speed-and-scale.md              # into a page
 
 The task is that of benchmarks/scale.py: p = 20, 10 to 100 rows of each agent, 10 neighbours, logistic regression, CD
-(3); but every block of agents is drawn where it is needed, and neighbours follow from numbers: agent i is tied to i + s
+(3); but every block of agents is drawn where it is needed, and neighbours follow from numbers: i has edges to i + s
 and i - s, for five steps s. With edges "far", s is anything, and nearly everybody has neighbours on all shards; with
 "near", s is 1 to 5.
 
@@ -56,7 +56,7 @@ def rows_of(block: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def steps_of(n: int, edges: str) -> np.ndarray:
-    """How far neighbours are away, by number."""
+    """Return the distances of neighbours, by number."""
     half = DEGREE // 2
     if edges == "near":
         return np.arange(1, half + 1)
@@ -124,12 +124,12 @@ def on_shard(first: int, theta: np.ndarray) -> tuple[float, float]:
 
 
 def more_of(n: int) -> int:
-    """How many more wakes of each agent a long run has than a short one."""
+    """Return the number of wakes of each agent by which a long run exceeds a short one."""
     return max(FEWEST_MORE, MORE // n)
 
 
 def one(wakes: int, shards: int, problem: Any) -> dict[str, Any]:
-    """A run of so many wakes of each agent; in this process, if there are no shards."""
+    """Run `wakes` wakes of each agent, in this process if there are no shards."""
     import coterie as ct
 
     n = problem.n
@@ -159,7 +159,7 @@ def one(wakes: int, shards: int, problem: Any) -> dict[str, Any]:
 def compared(
     n: int, edges: str, shards: int, repeats: int, only: str | None, ship: bool
 ) -> dict[str, dict[str, float]]:
-    """What the wakes take that a long run has more than a short one, in one process and on shards."""
+    """Measure the cost of the additional wakes of a long run, in one process and on shards."""
     problem = posed(n, edges)
     whole = None if only else problem.whole()
     ways: dict[str, Any] = {}

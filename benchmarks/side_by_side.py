@@ -104,7 +104,7 @@ def numbers(n: int, p: int = 5) -> Task:
 
 
 class Took(NamedTuple):
-    """What a contestant needed. ``updates`` are changes of one agent's model, or fits."""
+    """Costs of a contestant. ``updates`` are changes of one agent's model, or fits."""
 
     cpu: float
     wall: float
@@ -147,7 +147,7 @@ def pooled(task: Task, given: Any) -> Took:
 
 
 def problem_of(task: Task) -> ct.Problem:
-    """CD (3) over the ten nearest models of those that agents train alone: what anybody can know."""
+    """Return CD (3) on the graph of the ten nearest models that agents have trained alone."""
     X, y, agents = task.train
     data = ct.AgentData(X, y, agents=agents)
     alone = ct.Problem.personalized(data, ct.graphs.empty(task.n))
@@ -513,7 +513,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the tables to a file, too")
     parser.add_argument("--docs", type=Path, metavar="FILE", help="a page to put the tables in")
     given = parser.parse_args()
-    os.environ["OMP_NUM_THREADS"] = "1"  # one thread for everybody; of Flower's processes, CPU time is added up
+    os.environ["OMP_NUM_THREADS"] = "1"  # one thread for every contestant; the CPU time of Flower's processes is summed
     given.wakes = given.wakes or (20 if given.quick else 50)
     given.rounds = given.rounds or (5 if given.quick else 20)
     n = given.agents or (50 if given.quick else 200)

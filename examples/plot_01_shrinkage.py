@@ -3,10 +3,10 @@ Shrinkage: houses of 85 counties
 ================================
 
 Radon was measured in 919 houses of 85 counties in Minnesota. Some counties have a hundred
-houses, some have one. A regression for each county alone follows every accident of a
-county with two houses. Partial pooling draws each county to what all counties have in
-common, strongly where there are few rows and hardly where there are many. How strongly is
-learned from the data: there is nothing to set.
+houses, some have one. A separate regression for each county follows the noise of a county
+with two houses. Partial pooling shrinks the coefficients of each county towards the common
+model, strongly for counties with few rows and hardly for counties with many. The strength
+is learned from the data, without parameters to set.
 """
 
 import numpy as np
@@ -14,8 +14,8 @@ import numpy as np
 import coterie as ct
 
 # %%
-# One call fits a common model and one for each county. ``floor`` says where the meter
-# stood, in the basement or on the first floor, and ``uranium`` is measured in the soil of
+# One call fits a common model and a model for each county. ``floor`` is the place of the
+# meter, in the basement or on the first floor, and ``uranium`` is measured in the soil of
 # the county.
 
 houses = ct.datasets.radon()
@@ -25,8 +25,8 @@ sizes = houses["county"].value_counts()
 print(f"{len(sizes)} counties, {len(houses)} houses, {sizes.median():.0f} in the median")
 
 # %%
-# Each line leads from the coefficient that a county finds alone to the one that it has
-# together with the others. Dark lines are counties with few houses: they move most.
+# Each line leads from the coefficient of a county's separate regression to its coefficient
+# with partial pooling. Dark lines are counties with few houses, which move most.
 
 figure = ct.plots.shrinkage(model, ["intercept", "floor=first"])
 figure.suptitle("Counties with few houses are drawn to the common value")
@@ -40,8 +40,8 @@ floor.set(title="first floor against basement")
 ct.plots.show(figure)
 
 # %%
-# The same as numbers: how far intercepts lie from the common one, in counties with few
-# houses and with many.
+# The distances of the intercepts from the common intercept, for counties with few houses
+# and with many.
 
 basement = X.assign(floor="basement")
 common = model.predict(basement.assign(county="a new county"))

@@ -3,9 +3,9 @@ Who gains: alone, one model for all, or together
 ================================================
 
 Should each country have a model of its own, should all share one, or something between?
-``model.report()`` answers it for your data by cross-validation: it fits all three on a
-part of each agent's rows, and predicts the others. Here the data are life expectancies of
-142 countries, twelve rows each (bundled, from Gapminder).
+``model.report()`` answers this question for your data by cross-validation: it fits all
+three on a part of each agent's rows, and predicts the other rows. Here the data are life
+expectancies of 142 countries, with twelve rows each (bundled, from Gapminder).
 """
 
 import coterie as ct
@@ -20,16 +20,15 @@ report = model.report()
 print(report.gains.head().to_string())
 
 # %%
-# A line for each country, from the error that it would have otherwise to the error that it
-# has together with the others. Blue lines are countries that gain, red ones lose.
+# A line for each country, from its error with the other model to its error with
+# collaboration. Blue lines are countries that gain, red lines are countries that lose.
 
 figure = ct.plots.gains(report, title="Most countries predict better together")
 figure.axes[0].set_ylabel("error on held-out rows, years")
 ct.plots.show(figure)
 
 # %%
-# Not everybody gains: a country whose own rows tell all there is to tell has nothing to
-# learn from others.
+# Not every country gains: a country with enough rows of its own learns nothing from others.
 
 alone, one_model = report.summary["gains"]["alone"], report.summary["gains"]["one_model"]
 print(f"countries that gain against alone: {alone['share']:.0%}")

@@ -3,9 +3,9 @@ Curves of countries
 ===================
 
 Life expectancy rose almost everywhere, but not along straight lines, and not along one
-curve. ``CollaborativeRegressor`` takes a smooth curve for each country around a common
-one where the data ask for it, and straight lines where they do not. You do not say which:
-the evidence decides.
+curve. ``CollaborativeRegressor`` fits a smooth curve for each country around a common
+curve if the data need curves, and straight lines otherwise. The choice is made by the
+evidence, not by the user.
 """
 
 import coterie as ct

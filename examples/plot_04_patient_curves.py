@@ -43,13 +43,13 @@ rows = pd.DataFrame({"patient": patient, "hour": hour})
 measured = concentration(patient, hour) + 0.3 * rng.normal(size=len(rows))
 
 # %%
-# One fit. That curves are needed, and how smooth they are, is found from the data.
+# One fit. The data determine that curves are needed, and how smooth they are.
 
 model = ct.CollaborativeRegressor().fit(rows, measured, agents="patient")
 print(model.report())
 
 # %%
-# Where a patient has no measurement, its curve takes the shape that curves of others have.
+# Where a patient has no measurements, the curve takes the common shape of the patients.
 
 hours = np.linspace(0.0, 24.0, 97)
 figure, panels = plt.subplots(
@@ -74,8 +74,8 @@ figure.suptitle("Five measurements each: patients share the shape of the curve")
 ct.plots.show(figure)
 
 # %%
-# Over all patients and hours: the error of the learned curves, and of the mean curve that
-# ignores who is who.
+# Over all patients and hours: the error of the learned curves, and of one mean curve for
+# all patients.
 
 everyone = pd.DataFrame(
     {"patient": np.repeat(np.arange(n), len(hours)), "hour": np.tile(hours, n)}

@@ -2,9 +2,9 @@
 A new agent with three rows
 ===========================
 
-A country joins after the model was fitted. With no rows, it is predicted as the
-population is. With each row that comes, ``partial_fit`` gives it more of a model of its
-own, and nobody else's model changes. How good is it after three rows?
+A country joins after the model was fitted. Without rows, it is predicted by the common
+model. With each new row, ``partial_fit`` moves its model towards its own data, and the
+models of all other countries stay unchanged. How good is the model after three rows?
 """
 
 import copy
@@ -17,8 +17,8 @@ import pandas as pd
 import coterie as ct
 
 # %%
-# 42 of 142 countries are kept aside (bundled data, from Gapminder). They come later, with
-# their rows in a random order; the last four rows of each are never shown to any model.
+# 42 of 142 countries are held out (bundled data, from Gapminder). They join later, with
+# their rows in a random order; the last four rows of each are only used for testing.
 
 data = ct.datasets.gapminder()[["country", "year", "lifeExp"]].sample(
     frac=1.0, random_state=0
@@ -34,7 +34,7 @@ hidden = data[new & (place >= 8)]
 
 
 def together(rows):
-    """The model after the new countries have brought these rows."""
+    """Return the model after it has learned these rows of the new countries."""
     model = copy.deepcopy(fitted)
     return (
         model.partial_fit(rows[["country", "year"]], rows["lifeExp"])
@@ -44,10 +44,9 @@ def together(rows):
 
 
 # %%
-# After 0, 1, ... 8 rows: the error for the hidden rows. Beside it, what a country can do
-# alone with so few: the mean of its rows, or from two rows on a straight line. coterie
-# warns of predictions outside the years that a country has shown; here they are what we
-# want to see.
+# The error on the hidden rows after 0, 1, ... 8 rows, compared with models of a country
+# alone: the mean of its rows, or a straight line from two rows on. coterie warns about
+# predictions outside the years of a country's rows; here they are intended.
 
 warnings.simplefilter("ignore", ct.errors.ExtrapolationWarning)
 errors = {"together": [], "alone": []}

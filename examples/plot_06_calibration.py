@@ -2,9 +2,9 @@
 Calibration: do intervals and probabilities keep their word?
 ============================================================
 
-A 90 % interval should hold nine of ten labels, and of the houses that get a probability
-of 30 %, three in ten should be what was predicted. Models of counties with two or three
-rows are where this usually fails. Here it is checked on rows that no model has seen.
+A 90 % interval should contain nine of ten labels, and of the houses with a predicted
+probability of 30 %, three in ten should belong to the class. Models of counties with two or
+three rows usually fail this test. Here both are checked on rows that no model has seen.
 """
 
 import matplotlib.pyplot as plt
@@ -33,8 +33,8 @@ for train, test in KFold(10, shuffle=True, random_state=0).split(X):
     probability[test] = classes.predict_proba(X.iloc[test])[:, 1]
 
 # %%
-# Both panels say the same if all is well: points on the diagonal. Bars are 95 % intervals
-# of what chance alone does to a share of so many houses.
+# If the model is calibrated, points lie on the diagonal in both panels. Bars are 95 %
+# intervals of the sampling error.
 
 groups = np.array_split(np.argsort(probability), 6)
 stated, seen = np.array([[probability[g].mean(), high[g].mean()] for g in groups]).T

@@ -3,8 +3,8 @@ A collaboration graph that agents learn
 =======================================
 
 A hundred users look for a boundary between two classes, with 3 to 15 rows each.
-Boundaries come in four kinds, and nobody knows who is of which kind. The users learn
-their models and the graph of whom to learn from at the same time (DADA: Zantedeschi,
+Boundaries come in four kinds, and the kind of each user is unknown. The users learn their
+models and the graph of their neighbours at the same time (DADA: Zantedeschi,
 Bellet, Tommasi, 2020). The data are generated: two moons, rotated by an angle that
 depends on the cluster.
 """
@@ -22,8 +22,8 @@ alone = ct.Problem.boosting(
 )
 
 # %%
-# Two runs: on the graph that an oracle would give them, where users of one cluster are
-# tied, and on the one that they learn themselves, updated every 100 wakes.
+# Two runs: on the graph of an oracle, with edges between users of the same cluster, and on
+# the graph that the users learn, updated every 100 wakes.
 
 method, scores = (
     ct.FrankWolfeBoosting(),
@@ -60,8 +60,8 @@ ct.plots.label_lines(figure.axes[0])
 ct.plots.show(figure)
 
 # %%
-# The learned graph itself. A disc is a user, its colour the true cluster, which the method
-# never saw.
+# The learned graph. A disc is a user; its colour is the true cluster, which the method does
+# not know.
 
 # sphinx_gallery_thumbnail_number = 2
 i, j, weight = learned.graph.edges()

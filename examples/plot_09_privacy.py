@@ -2,10 +2,10 @@
 The price of privacy
 ====================
 
-Models tell of the data that they were trained on. ``ct.Private`` makes everything that an
-agent sends differentially private, for each of its examples. The smaller epsilon is, the
-stronger the promise, and the more noise it takes. How much accuracy does that cost, and
-does it still pay to take part?
+Models reveal information about their training data. ``ct.Private`` makes all messages of an
+agent differentially private, for each of its examples. The smaller epsilon is, the stronger
+the guarantee, and the more noise is needed. How much accuracy does privacy cost, and is
+collaboration still worthwhile?
 """
 
 import matplotlib.pyplot as plt
@@ -15,8 +15,8 @@ import coterie as ct
 
 # %%
 # A hundred agents look for linear boundaries in twenty dimensions, with 10 to 100 examples
-# each (generated, three times). The graph edges agents with similar boundaries. Delta, by
-# which the promise may fail, is far below one over the number of examples.
+# each (generated, three times). The graph connects agents with similar boundaries. Delta,
+# the probability that the guarantee may fail, is far below one over the number of examples.
 
 epsilons, delta = [0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0], 1e-5
 alone, clear, private = [], [], []
@@ -37,9 +37,9 @@ for seed in range(3):
     private.append([task.accuracy(run.theta).mean() for run in runs])
 
 # %%
-# An agent trains once more on its own rows at the end, for its own use, which costs no
-# privacy. So it stays near what it would be alone, however strong the promise is. It may
-# fall a little below: what it hears is mostly noise then.
+# At the end, an agent trains once more on its own rows, for its own use, which costs no
+# privacy. So its accuracy stays near that of a model trained alone, even for a very strong
+# guarantee. It may be slightly lower, because the messages are then mostly noise.
 
 private = np.array(private)
 figure, axes = plt.subplots(figsize=(6.4, 4.2), layout="constrained")

@@ -2,10 +2,10 @@
 Peers that lie
 ==============
 
-A neighbour may be broken, or hostile: it sends numbers that have nothing to do with its
-data. An average follows whoever is far enough out. ``ct.robust.Trimmed`` and ``ct.Robust`` go
-around a method and replace the average by one that leaves extremes out. How many liars do
-they stand?
+A neighbour may be broken, or hostile, and send numbers that have nothing to do with its
+data. An average follows every neighbour that is far enough out. ``ct.robust.Trimmed`` and
+``ct.Robust`` wrap a method and replace the average by one that ignores extreme values. How
+many liars can they tolerate?
 """
 
 import matplotlib.pyplot as plt
@@ -15,8 +15,8 @@ import coterie as ct
 
 # %%
 # A hundred agents look for linear boundaries (generated), and exchange models with similar
-# ones by coordinate descent. Liars send their models turned round and ten times as long,
-# at every wake.
+# ones by coordinate descent. At every wake, liars send their models with opposite sign and
+# ten times as long.
 
 task = ct.datasets.linear_classification(n=100, seed=0)
 problem = ct.Problem.personalized(task.train, task.graph, mu=4.0)
@@ -37,9 +37,9 @@ def accuracy(defence, count):
 
 
 # %%
-# Three ways to listen: to all neighbours, or without those that are the largest and the
-# smallest in a coordinate, 10 % or 40 % of them at both ends. ``ct.Robust`` has other
-# rules, such as medians and Krum.
+# Three averages: over all neighbours, or without the largest and the smallest values of
+# each coordinate, 10 % or 40 % at both ends. ``ct.Robust`` has other rules, such as medians
+# and Krum.
 
 defences = {
     "no defence": lambda method: method,
@@ -69,8 +69,8 @@ ct.plots.label_lines(axes)
 ct.plots.show(figure)
 
 # %%
-# A defence must expect enough liars, and it has its price: without liars, it leaves out
-# honest neighbours who differ.
+# A defence must expect enough liars, and has a price: without liars, it ignores honest
+# neighbours that differ.
 
 print(
     {name: np.round(values, 2).tolist() for name, values in found.items()},

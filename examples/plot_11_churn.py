@@ -2,9 +2,9 @@
 Agents that come and go
 =======================
 
-Nobody waits for anybody here, so agents may join and leave while the others go on
-learning. This run has three groups of twenty: some are there all the time, some join
-late, and some leave early. What happens to their models?
+Asynchronous agents do not wait for each other, so agents may join and leave while the
+others continue to learn. This run has three groups of twenty: one is present all the time,
+one joins late, and one leaves early. What happens to their models?
 """
 
 import matplotlib.pyplot as plt
@@ -13,7 +13,7 @@ import numpy as np
 import coterie as ct
 
 # %%
-# Sixty agents (generated) look for linear boundaries. Who is not there has no edges:
+# Sixty agents (generated) look for linear boundaries. Absent agents have no edges, see
 # ``graph.without``.
 
 task = ct.datasets.linear_classification(n=60, p=10, rows=(5, 40), seed=0)
@@ -23,9 +23,9 @@ before = everybody.on(graph=task.graph.without(come))
 after = everybody.on(graph=task.graph.without(leave))
 
 # %%
-# ``changes`` lists the moments. The models, and what neighbours know of each other, carry
-# over. On top of that, each agent sleeps through a third of its wakes, and one message in
-# ten is lost.
+# ``changes`` lists the times of the changes. Models, and the copies of neighbours' models,
+# are kept. In addition, each agent skips a third of its wakes, and one message in ten is
+# lost.
 
 groups = {"leave": leave, "stay": stay, "come": come}
 observe = {
@@ -45,9 +45,9 @@ run = ct.simulate(
 )
 
 # %%
-# Newcomers are as good as the others soon after they have come, and the others gain from
-# them, too. Who leaves and goes on training alone, as here, loses what it had gained; it
-# could have kept its model.
+# New agents are as good as the others soon after they have joined, and the others gain from
+# them, too. Agents that leave and continue to train alone, as here, lose what they had
+# gained; they could have kept their models.
 
 figure, axes = plt.subplots(figsize=(6.4, 4.2), layout="constrained")
 for (name, _), color in zip(groups.items(), ct.plots.COLOURS[1:4], strict=True):

@@ -2,16 +2,16 @@
 Late, lost and doubled messages
 ===============================
 
-Real networks lose messages, delay them, and deliver some of them twice. Does learning
-still arrive at the same models? On the same problem and with the same method, four
-networks are compared by the distance to the exact optimum.
+Real networks lose messages, delay messages, and deliver some messages twice. Does learning
+still converge to the same models? Four networks are compared by the distance to the exact
+optimum, on the same problem and with the same method.
 """
 
 import coterie as ct
 
 # %%
-# Fifty agents (generated) learn by coordinate descent. The optimum is known exactly, so
-# that the distance is, too.
+# Fifty agents (generated) learn by coordinate descent. The optimum, and so the distance to
+# the optimum, is known exactly.
 
 task = ct.datasets.linear_classification(n=50, p=10, seed=0)
 problem = ct.Problem.personalized(task.train, task.graph, loss=ct.Logistic())
@@ -49,8 +49,7 @@ runs = {
 }
 
 # %%
-# Bad networks slow learning down. They do not lead it astray: all four go to the same
-# optimum.
+# Bad networks slow learning down, but all four runs converge to the same optimum.
 
 figure = ct.plots.traces(
     runs, "distance", label="relative distance to the optimum", xlabel="wakes of all agents"

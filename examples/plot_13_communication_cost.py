@@ -2,10 +2,10 @@
 What five methods cost to send
 ==============================
 
-Methods differ in what a message holds and in how often messages are sent. ``ct.compare``
-runs them to the same number of bytes and puts them side by side. Here five ways to the
-same optimum: asynchronous coordinate descent, the same with messages compressed in two
-ways, DJAM, and ADMM.
+Methods differ in the content of their messages and in how often messages are sent.
+``ct.compare`` runs methods up to the same number of bytes and compares them. Here five
+methods with the same optimum are compared: asynchronous coordinate descent, coordinate
+descent with messages compressed in two ways, DJAM, and ADMM.
 """
 
 import coterie as ct
@@ -30,8 +30,8 @@ result = ct.compare(methods, problem, bytes=6_000_000, points=40)
 print(result.summary[["gap", "wakes", "bytes"]].to_string())
 
 # %%
-# ADMM sends eight vectors in an exchange, coordinate descent one to each neighbour.
-# Numbers of 8 bits are enough, since what one message leaves out is in the next.
+# ADMM sends eight vectors in an exchange, coordinate descent one to each neighbour. Numbers
+# of 8 bits are enough, since the rounding error of a message is added to the next message.
 
 figure = result.figure(gap=True)
 figure.axes[0].set_title(

@@ -2,10 +2,10 @@
 A PyTorch network with a head for each agent
 ============================================
 
-Agents may learn any module of PyTorch. Parts of it can be shared by all, tied to those of
-similar agents, or personal. Thirty agents of ten kinds have twenty rows each: too few to
-find good features alone. They learn the body of the network all together, and its head
-with those of their kind. The data are generated.
+Agents may learn any PyTorch module. Its parameters can be shared by all agents, tied over
+the graph, or personal. Thirty agents of ten kinds have twenty rows each, too few to find
+good features alone. All agents learn the body of the network together, and the agents of a
+kind learn its head together. The data are generated.
 """
 
 from collections import OrderedDict
@@ -37,8 +37,8 @@ def rows(count):
 train, test = rows(20), rows(200)
 
 # %%
-# A body and a head. Where PyTorch is not installed, the same network is there as a
-# compiled model of coterie.
+# A network with a body and a head. If PyTorch is not installed, a compiled model of coterie
+# with the same network is used.
 
 try:
     import torch
@@ -60,8 +60,8 @@ except ImportError:
     model = ct.models.TwoLayer(6, 16, 2)
 
 # %%
-# Everybody talks to everybody, and edges are strong inside a kind only. Five ways to use
-# the same network:
+# All agents are connected, with strong edges inside a kind only. Five ways to use the same
+# network:
 
 same = (kind[:, None] == kind) & ~np.eye(n, dtype=bool)
 everybody, of_a_kind = (

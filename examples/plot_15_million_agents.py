@@ -2,10 +2,11 @@
 A million agents on a laptop
 ============================
 
-How does partial pooling grow? The common model and the variances are learned from at most
-2,000 agents, evenly over their sizes, and then everybody gets an own model in one pass.
-So time grows with the number of agents, and not faster. This example fits up to a
-million, with six rows each (generated), and takes some seconds and less than a gigabyte.
+How does the cost of partial pooling grow with the number of agents? The common model and
+the variances are learned from at most 2,000 agents, spread evenly over their sizes, and
+then the models of all agents are computed in one pass. So time is linear in the number of
+agents. This example fits up to a million agents with six rows each (generated), in some
+seconds and less than a gigabyte.
 """
 
 import time
@@ -63,8 +64,8 @@ figure.suptitle("A million personal models in seconds")
 ct.plots.show(figure)
 
 # %%
-# More agents do not make a model much better: what is common is known from the first
-# thousand.
+# More agents hardly improve a model: a thousand agents are enough to estimate the common
+# model.
 
 print({n: f"{taken:.2f} s" for n, taken in zip(counts, seconds, strict=True)})
 assert model.coef_.shape == (1_000_000, 1)

@@ -2,10 +2,10 @@
 Real peers, one of them killed
 ==============================
 
-The same method runs in a simulation and on real peers. Here six peers start on this
-machine, each a process of its own with its own key, data and folder. They talk by mutual
-TLS, without a coordinator. One of them is killed in the middle of it and started again.
-``coterie lab`` does the same from the command line.
+Methods run unchanged in simulations and on real peers. Here six peers start on this
+machine, each in a process with its own key, data and folder. Peers communicate by mutual
+TLS, without a coordinator. One peer is killed during the run and started again. The command
+``coterie lab`` runs such a group, too.
 
 It needs the extra ``network``: ``pip install "coterie[network]"``.
 """
@@ -19,15 +19,15 @@ import coterie as ct
 from coterie.testing import lab
 
 # %%
-# Each peer gets rows of a linear task (generated). The lab knows everybody's rows, so that
-# it can compute the exact optimum to compare with; the peers know their own only.
+# Each peer gets rows of a linear task (generated). The lab holds the rows of all peers, in
+# order to compute the exact optimum; a peer only has its own rows.
 
 task = lab.synthetic(6, features=5, seed=0)
 times, gaps = [], []
 
 
 def look(report):
-    """Called every second: kills a peer after three seconds, and starts it after six."""
+    """Kill a peer after three seconds, and start it after six; called every second."""
     times.append(report["seconds"])
     gaps.append(report["gap"])
     if report["seconds"] >= 3 and not group.log:
@@ -44,7 +44,7 @@ with (
     report = lab.watch(group, seconds=120.0, seen=look)
 
 # %%
-# What was killed goes on from what it had saved, and all models come to the optimum.
+# The killed peer continues from its saved state, and all models converge to the optimum.
 
 figure, axes = plt.subplots(figsize=(6.4, 4.2), layout="constrained")
 axes.semilogy(times, gaps, "o-", color=ct.plots.BLUE)

@@ -1,16 +1,16 @@
-"""The papers' figures and tables, a folder for each paper, and our numbers beside the papers'.
+"""Reproductions of the papers' figures and tables, with one folder for each paper.
 
-``python -m papers NAME`` runs one, ``python -m papers --list`` says what there is. A module is an experiment:
+``python -m papers NAME`` runs an experiment, ``python -m papers --list`` lists all. Each module is an experiment:
 
 plan(quick)     settings of independent pieces, see :class:`Experiment`
-work(...)       what one piece finds
-numbers(rows)   what the table of claims is about, by name
-CLAIMS          the table: what is measured, what the paper has, which of the numbers is ours, and how near it must be
+work(...)       runs one piece and returns its results
+numbers(rows)   the numbers of the table of claims, by name
+CLAIMS          the table: the quantity, the paper's number, the name of our number, and the tolerance
 draw(rows)      the figure
-tables(rows)    further tables to print, if there are any
-MINUTES, DATA   of one core at full size; the real datasets it needs, if any
+tables(rows)    further tables to print, optional
+MINUTES, DATA   minutes of one core at full size; names of the real datasets, optional
 
-Its first line says what it shows.
+The first line of its docstring is the title.
 """
 
 from ._catalogue import PAPERS, experiments, find

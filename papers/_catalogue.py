@@ -26,7 +26,7 @@ PAPERS = {
 
 @cache
 def experiments() -> dict[str, Experiment]:
-    """All experiments by their names, in the order of the papers; figures first, then tables."""
+    """Return all experiments by name, in the order of the papers; figures first, then tables."""
     found: dict[str, Experiment] = {}
     for paper in PAPERS:
         folder = importlib.import_module(f".{paper.replace('-', '_')}", __package__)
@@ -40,7 +40,7 @@ def experiments() -> dict[str, Experiment]:
 
 
 def find(name: str) -> list[Experiment]:
-    """The experiment of this name, or all of a paper, or "all" there are."""
+    """Return the experiment with this name, or all experiments of a paper, or all experiments for "all"."""
     known = experiments()
     if name == "all":
         return list(known.values())

@@ -1,8 +1,8 @@
-"""What a paper says, as rows of a table; our numbers beside it; and a verdict in one word.
+"""Claims of a paper as rows of a table, with our numbers and a verdict in one word.
 
-A row is of one of three kinds: the paper gives a number (:class:`Compared`), it says that something is more than
-something else (:class:`Ordered`), or in words that it is about so much (:class:`Alike`). ``ours`` names the number of
-ours that it is about. Texts may name numbers, too: ``{gain:.1f}`` is shown as the mean of ``gain``.
+A row is of one of three kinds: the paper gives a number (:class:`Compared`), or claims that a difference is positive
+(:class:`Ordered`), or describes a size in words (:class:`Alike`). ``ours`` is the name of our number. Texts may contain
+numbers, too: ``{gain:.1f}`` is shown as the mean of ``gain``.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from coterie.errors import ParameterError
 
 REPRODUCED, BETTER, NOT_REPRODUCED = "reproduced", "better", "not reproduced"
 
-#: How many standard errors of ours may lie between two numbers that are called the same.
-ERRORS = 2.0
+#: Number of our standard errors that two equal numbers may differ by.
+MAX_STANDARD_ERRORS = 2.0
 
 
 @dataclass(frozen=True)
 class Claim:
-    """One row, judged. The error is nan if there is but one value; ``published`` is the paper's number, if any."""
+    """One row with its verdict. The error is nan for a single value; ``published`` is the paper's number, if any."""
 
     what: str
     paper: str
@@ -42,7 +42,7 @@ class Claim:
 
 
 class Unseen(NamedTuple):
-    """In place of a number that the runs were too short for: what there is of it, and why it shows nothing."""
+    """Replaces a number for which the runs were too short: a preliminary value, and the reason."""
 
     ours: float
     reason: str
@@ -50,14 +50,14 @@ class Unseen(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Says:
-    """What rows of all kinds have: a reason, shown if the claim does not hold, and a note, shown in any case."""
+    """Base class of rows: a reason, shown if the claim does not hold, and a note, always shown."""
 
     reason: str = ""
     note: str = ""
     form: str = ".3g"
 
     def verdict(self, mean: float, error: float, numbers: Mapping[Any, Any]) -> str:
-        """One of the three words."""
+        """Return one of the three verdicts."""
         raise NotImplementedError
 
     @property
@@ -68,10 +68,10 @@ class Says:
 
 @dataclass(frozen=True)
 class Compared(Says):
-    """The paper gives a number: is ours the same, within the tolerance and two of our standard errors?
+    """The paper gives a number; ours must agree within the tolerance and two of our standard errors.
 
-    The tolerance is how exactly the paper's number is known: its rounding, its own standard error, or what can be read
-    from a plot; or the name of a number of ours. ``better`` is where a number further away would be an improvement.
+    The tolerance is the accuracy of the paper's number: its rounding, its standard error, or the resolution of a plot;
+    or the name of one of our numbers. ``better`` is the direction, "higher" or "lower", of an improvement.
     """
 
     what: str
@@ -82,12 +82,12 @@ class Compared(Says):
     paper: str | None = None
 
     def verdict(self, mean: float, error: float, numbers: Mapping[Any, Any]) -> str:
-        """The same, or further away to the good or the bad side."""
+        """Return whether our number agrees with the paper's, or is better or worse."""
         if self.better not in (None, "higher", "lower"):
             raise ParameterError(f"better={self.better!r} must be 'higher', 'lower' or None")
         tolerance = numbers[self.tolerance] if isinstance(self.tolerance, str) else self.tolerance
         beyond = mean - self.number
-        if abs(beyond) <= tolerance + ERRORS * np.nan_to_num(error):
+        if abs(beyond) <= tolerance + MAX_STANDARD_ERRORS * np.nan_to_num(error):
             return REPRODUCED
         return BETTER if self.better and (beyond > 0) == (self.better == "higher") else NOT_REPRODUCED
 
@@ -99,22 +99,22 @@ class Compared(Says):
 
 @dataclass(frozen=True)
 class Ordered(Says):
-    """The paper says that something is more than something else: is the difference positive by two standard errors?"""
+    """The paper claims that a difference is positive; ours must be positive by two standard errors."""
 
     what: str
     paper: str
     ours: Hashable
 
     def verdict(self, mean: float, error: float, numbers: Mapping[Any, Any]) -> str:
-        """Whether it is."""
-        return REPRODUCED if mean - ERRORS * np.nan_to_num(error) > 0.0 else NOT_REPRODUCED
+        """Return whether the claim holds for our number."""
+        return REPRODUCED if mean - MAX_STANDARD_ERRORS * np.nan_to_num(error) > 0.0 else NOT_REPRODUCED
 
 
 @dataclass(frozen=True)
 class Alike(Says):
-    """The paper says in words that something is about so much: is it within what we take that to mean?
+    """The paper describes a size in words; ours must be within a chosen range around a target.
 
-    Whoever writes the row chooses how far it may be, so standard errors do not widen it.
+    The range is chosen for each row, so standard errors do not widen it.
     """
 
     what: str
@@ -124,12 +124,12 @@ class Alike(Says):
     within: float
 
     def verdict(self, mean: float, error: float, numbers: Mapping[Any, Any]) -> str:
-        """Whether it is."""
+        """Return whether the claim holds for our number."""
         return REPRODUCED if abs(mean - self.target) <= self.within else NOT_REPRODUCED
 
 
 def judged(table: Sequence[Any], numbers: Mapping[Any, Any]) -> list[Claim]:
-    """The rows of a table beside our numbers; rows whose number was not measured are left out."""
+    """Return the judged rows of a table; rows without a measured number are skipped."""
     shown = {name: _Mean(value) for name, value in numbers.items() if isinstance(name, str)}
     return [_judged(row, numbers, shown) for row in table if row.ours in numbers]
 
@@ -148,7 +148,7 @@ def _judged(row: Any, numbers: Mapping[Any, Any], shown: Mapping[str, _Mean]) ->
 
 
 def _summary(values: Any) -> tuple[float, float]:
-    """Mean and standard error."""
+    """Return mean and standard error."""
     found = np.atleast_1d(np.asarray(values, dtype=np.float64))
     if not found.size or not np.isfinite(found).all():
         raise ParameterError(f"values={values!r} must be finite numbers, one at least")
@@ -156,7 +156,7 @@ def _summary(values: Any) -> tuple[float, float]:
 
 
 class _Mean(NamedTuple):
-    """Numbers as texts show them: by their mean."""
+    """Numbers that are formatted as their mean."""
 
     value: Any
 

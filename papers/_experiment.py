@@ -1,4 +1,4 @@
-"""What one figure or table is made of, and how its rows are picked."""
+"""An experiment, one figure or table of a paper, and functions that select its rows."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from coterie.estimators.tuning import folds
 
 from ._claims import Claim, judged
 
-#: What a piece was asked and what it found, in one dictionary that json can hold.
+#: Settings and results of a piece, in one dictionary of json values.
 Row = dict[str, Any]
 
-#: Yields the settings of pieces that can be worked out side by side, and is sent what they found.
+#: A generator that yields lists of settings of independent pieces, and is sent their rows.
 Plan = Generator[list[dict[str, Any]], list[Row], Any]
 
 
@@ -34,13 +34,13 @@ class Experiment:
     #: ``plan(quick)`` is a generator. It yields a list of settings, a dictionary for each independent piece, and is
     #: sent the rows of these pieces, in the same order; then it may yield more, such as pieces with tuned parameters.
     plan: Callable[[bool], Plan]
-    #: ``work(**settings)`` works out one piece: numbers, strings and lists by name, without any name of the settings.
-    #: A function of a module, for it may run in another process.
+    #: ``work(**settings)`` runs one piece, and returns numbers, strings and lists by name, without the settings. It
+    #: must be a function of a module, because it may run in another process.
     work: Callable[..., Row]
-    #: ``claims(rows)``: what the paper says, beside the rows of all pieces.
+    #: ``claims(rows)``: the paper's claims, judged by the rows of all pieces.
     claims: Callable[[list[Row]], Sequence[Claim]]
     draw: Callable[[list[Row]], Figure]
-    #: About how long it takes at full size on one core.
+    #: Approximate minutes of one core at full size.
     minutes: float
     #: ``tables(rows)``: further tables to print, by their titles.
     tables: Callable[[list[Row]], Mapping[str, pd.DataFrame]] | None = None
@@ -49,7 +49,7 @@ class Experiment:
 
     @classmethod
     def of(cls, name: str, module: ModuleType) -> Experiment:
-        """The experiment that a module is."""
+        """Return the experiment of a module."""
         title = (module.__doc__ or "").splitlines()[0].removesuffix(".")
         claims = partial(_claims, module)
         tables, data = getattr(module, "tables", None), getattr(module, "DATA", ())
@@ -57,12 +57,12 @@ class Experiment:
 
     @property
     def paper(self) -> str:
-        """The name without what it is in the paper."""
+        """Name of the paper."""
         return self.name.rsplit("-figure-", 1)[0].rsplit("-table-", 1)[0]
 
     @property
     def missing(self) -> list[str]:
-        """Real datasets that are needed and not there."""
+        """Names of real datasets that are needed, but missing on this machine."""
         return [name for name in self.data if find(name) is None]
 
 
@@ -71,24 +71,24 @@ def _claims(module: Any, rows: list[Row]) -> list[Claim]:
 
 
 def where(rows: Sequence[Row], **wanted: Any) -> list[Row]:
-    """The rows whose settings, or numbers, are these; a row without such a name is left out."""
+    """Return the rows with the given settings or numbers; rows without such a name are skipped."""
     return [row for row in rows if all(name in row and row[name] == value for name, value in wanted.items())]
 
 
 def column(rows: Sequence[Row], name: str, **wanted: Any) -> list[Any]:
-    """One number of each of the rows :func:`where` finds."""
+    """Return one number of each row found by :func:`where`."""
     return [row[name] for row in where(rows, **wanted)]
 
 
 def values(rows: Sequence[Row], name: str, **wanted: Any) -> np.ndarray:
-    """The same as an array."""
+    """Return the numbers of :func:`column` as an array."""
     return np.array(column(rows, name, **wanted))
 
 
 def best(rows: Sequence[Row], score: str, *names: str, highest: bool = True) -> tuple[Any, ...]:
-    """The settings whose mean score over the rows is best, one for each name; of equal ones the first.
+    """Return the settings with the best mean score over the rows, one for each name; of equal ones the first.
 
-    This is tuning, by instances or folds that nothing is reported of.
+    For tuning on instances or folds whose results are not reported.
     """
     groups: dict[tuple[Any, ...], list[float]] = {}
     for row in rows:
@@ -98,12 +98,12 @@ def best(rows: Sequence[Row], score: str, *names: str, highest: bool = True) -> 
 
 
 def best_along(rows: Sequence[Row], score: str, grid: Sequence[Any]) -> Any:
-    """The value of a grid whose mean score over the rows, each of which has a list along the grid, is the highest."""
+    """Return the value of a grid with the highest mean score; each row has a list of scores along the grid."""
     return grid[int(np.argmax(np.mean(column(rows, score), axis=0)))]
 
 
 def held_out(data: AgentData, fold: int, count: int = 3, by_class: bool = True) -> tuple[AgentData, AgentData]:
-    """Rows to train on and to test on, in one of some folds of everybody's own rows."""
+    """Return training and test rows of one fold; the rows of every agent are split into `count` folds."""
     tested = np.empty(data.n_rows, dtype=bool)
     tested[data.origin] = folds(data.owner, count, 0, data.y if by_class else None) == fold  # masks: as in the input
     return data.restrict(~tested), data.restrict(tested)

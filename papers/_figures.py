@@ -1,4 +1,4 @@
-"""What several figures have in common."""
+"""Common parts of figures."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from coterie.plots import BLUE, GREY, RED
 
 from ._experiment import Row
 
-#: Colours of lines, in the order in which they are wanted.
+#: Colours of lines, in order of use.
 COLOURS = (BLUE, RED, "#3a9a5b", "#8b5fb0", "#d99a2b", "#2ba5b5", GREY)
 
 
 def sheet(width: float, height: float, down: int = 1, across: int = 1, **options: Any) -> tuple[Figure, Any]:
-    """A figure, and its panels: an array, of one dimension if they are in one row."""
+    """Return a figure, and an array of its panels, of one dimension for a single row of panels."""
     figure = Figure(figsize=(width, height), layout="constrained")
     panels = figure.subplots(down, across, squeeze=False, **options)
     return figure, panels[0] if down == 1 else panels
 
 
 def line(axes: Axes, rows: Sequence[Row], x: str, y: str, label: str, colour: str, **style: Any) -> None:
-    """The mean of a number over the rows that have the same x, with a band of two standard errors."""
+    """Draw the mean of a number over the rows with equal x, with a band of two standard errors."""
     along, values = grouped(rows, x, y)
     mean = np.array([found.mean() for found in values])
     error = np.array([found.std(ddof=1) / np.sqrt(found.size) if found.size > 1 else 0.0 for found in values])
@@ -35,7 +35,7 @@ def line(axes: Axes, rows: Sequence[Row], x: str, y: str, label: str, colour: st
 
 
 def grouped(rows: Sequence[Row], x: str, y: str) -> tuple[list[Any], list[np.ndarray]]:
-    """All y of each x, by increasing x: names of numbers, or of lists as long as each other, such as traces."""
+    """Return all y for each x, by increasing x; x and y name numbers, or lists of equal length, such as traces."""
     found: dict[Any, list[float]] = {}
     for row in rows:
         for at, value in zip(np.atleast_1d(row[x]).tolist(), np.atleast_1d(row[y]).tolist(), strict=True):
@@ -47,7 +47,7 @@ def grouped(rows: Sequence[Row], x: str, y: str) -> tuple[list[Any], list[np.nda
 def bars(
     ours: Mapping[str, Mapping[str, Sequence[float]]], paper: Mapping[str, Mapping[str, float]], label: str
 ) -> Figure:
-    """A table as a picture, by group and bar: our means with two standard errors, the paper's numbers as dashes."""
+    """Draw a table as bars by group: our means with two standard errors, and the paper's numbers as dashes."""
     figure, panels = sheet(max(5.0, 2.4 * len(ours)), 4.0, 1, len(ours))
     for axes, (group, values) in zip(panels, ours.items(), strict=True):
         shown = [*paper.get(group, {}).values()]

@@ -1,4 +1,4 @@
-"""Running an experiment: pieces side by side, each kept when it is done, so that an interrupted run goes on."""
+"""Run experiments: pieces run in parallel, and finished pieces are stored, so that interrupted runs can be resumed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from coterie.studies.pieces import Failure, Store, at_work, name_of, worked
 from ._claims import Claim
 from ._experiment import Experiment, Row
 
-#: Where results go, unless another folder is named.
+#: Default folder of results.
 OUTPUT = Path("reproduced")
 
 Progress = Callable[[int, int], None]
@@ -33,7 +33,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Outcome:
-    """What :func:`reproduce` found, and where it was written. Verdicts of a quick run are no more than a hint."""
+    """Results of :func:`reproduce`, and their files. Verdicts of a quick run are only a hint."""
 
     experiment: Experiment
     quick: bool
@@ -61,12 +61,12 @@ def reproduce(
     engine: Cluster | None = None,
     suffix: str = "png",
 ) -> Outcome:
-    """Run an experiment, or what is left of it, and write its figure and its numbers.
+    """Run an experiment, or the remaining pieces of an interrupted run, and write its figure and its numbers.
 
-    ``NAME.png`` and ``NAME.json`` go into the folder, finished pieces into its ``pieces/``; `fresh` forgets these.
-    Pieces are worked out by so many processes of this machine, or as tasks on an `engine`, a cluster.
-    `progress` is called with (pieces done, pieces known of) at first and after each piece: there may be more to come.
-    The figure is a png, or, by its `suffix`, a pdf or svg.
+    ``NAME.png`` and ``NAME.json`` are written into the folder, finished pieces into ``pieces/``; `fresh` deletes
+    finished pieces. Pieces run in `workers` processes of this machine, or as tasks on an `engine`, a cluster.
+    `progress` is called with (pieces done, pieces known) at first and after each piece; more pieces may follow. The
+    figure is a png, or, by its `suffix`, a pdf or svg.
     """
     if workers < 1:
         raise ParameterError(f"workers={workers}: at least 1 process is needed")
@@ -130,7 +130,7 @@ def reproduce(
 
 
 def _strict(value: Any) -> Any:
-    """Null in place of numbers that are none: json has no word for them."""
+    """Replace numbers that are not finite by null, because json cannot represent them."""
     if isinstance(value, dict):
         return {name: _strict(each) for name, each in value.items()}
     if isinstance(value, list):
@@ -140,5 +140,5 @@ def _strict(value: Any) -> Any:
 
 @cache
 def fingerprint(experiment: Experiment) -> str:
-    """A digest of what the numbers depend on: compiled code, the experiment's work, and what that uses of papers/."""
+    """Return a digest of the code that the numbers depend on: compiled code, and the experiment's code in papers/."""
     return sources_of.fingerprint(experiment.work)

@@ -1,11 +1,11 @@
-"""Put figures and tables of `python -m papers` into the pages of the papers.
+"""Insert figures and tables of `python -m papers` into the pages of the papers.
 
 python -m papers.pages FOLDER [--pages docs/papers]
 
-FOLDER is what `python -m papers ... -o FOLDER` has written. In every page, what is between the lines
-`<!-- claims NAME -->` and `<!-- /claims -->` becomes the table of the claims of NAME, what is between
-`<!-- tables NAME -->` and `<!-- /tables -->` its further tables; NAME.png is put beside the page. Quick runs are not
-taken, and what FOLDER does not have stays as it is.
+FOLDER is the output of `python -m papers ... -o FOLDER`. In every page, the text between the lines
+`<!-- claims NAME -->` and `<!-- /claims -->` is replaced by the table of the claims of NAME, and the text between
+`<!-- tables NAME -->` and `<!-- /tables -->` by its further tables; NAME.png is copied to the folder of the page. Quick
+runs are refused, and experiments without results in FOLDER are skipped.
 """
 
 import argparse
@@ -21,7 +21,7 @@ MARK = re.compile(r"(<!-- (claims|tables) ([\w-]+) -->\n).*?(<!-- /\2 -->)", re.
 
 
 def cell(value: Any, form: str = ".4g") -> str:
-    """A number or a text, for a table of markdown."""
+    """Format a number or a text for a markdown table."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
     text = format(value, form) if isinstance(value, float) else str(value)
@@ -29,13 +29,13 @@ def cell(value: Any, form: str = ".4g") -> str:
 
 
 def table(heads: list[str], rows: list[list[str]]) -> str:
-    """A table of markdown."""
+    """Return a markdown table."""
     lines = [heads, ["---"] * len(heads), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
 
 def claims(record: dict[str, Any]) -> str:
-    """What the paper says, what we see, and the verdict."""
+    """Return the table of claims: the paper's number, our number, and the verdict."""
     rows = []
     for claim in record["claims"]:
         seen = cell(claim["ours"] if claim["ours"] is None else float(claim["ours"]), claim["form"])
@@ -46,7 +46,7 @@ def claims(record: dict[str, Any]) -> str:
 
 
 def tables(record: dict[str, Any]) -> str:
-    """Further tables, each with its title."""
+    """Return further tables, each with its title."""
     parts = []
     for title, frame in record["tables"].items():
         named = frame["index"] != list(range(len(frame["data"])))
@@ -57,7 +57,7 @@ def tables(record: dict[str, Any]) -> str:
 
 
 def fill(page: Path, folder: Path) -> tuple[list[str], list[str]]:
-    """One page: its tables and figures. Gives the names of what was filled, and of what was not there."""
+    """Fill in the tables and figures of a page; return the names of inserted and of missing experiments."""
     filled: list[str] = []
     missing: list[str] = []
 

@@ -1,6 +1,6 @@
-"""The licences of everything that coterie installs, as a page: ``python release/licences.py docs/licences.md``.
+"""Write a page with the licences of all dependencies: ``python release/licences.py docs/licences.md``.
 
-It reads what is installed beside it, so run it where all extras are: ``make licences`` does.
+The script reads the installed packages, so run it in an environment with all extras: ``make licences`` does.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parent.parent
-#: Extras for those who work on coterie itself, and what Flower brings: nothing that users of coterie get.
+#: Extras for the development of coterie, and for Flower, which users of coterie do not install.
 NOT_FOR_USERS = {"dev", "docs", "bench", "flower", "release"}
-#: Licences that let anybody use coterie together with them, by words that their names contain.
+#: Words in the names of permissive licences.
 PERMISSIVE = ("apache", "bsd", "mit", "isc", "psf", "python software foundation", "mpl", "mozilla", "unlicense", "0bsd")
 PERMISSIVE += ("zlib", "hpnd", "cc0", "zpl", "public domain", "blueoak", "bsl-1.0")
-#: Packages that do not say it in their metadata, by what the files say that come with them.
+#: Licences of packages without licence metadata, read from the files of the packages.
 STATED = {"huey": "MIT", "skops": "MIT"}
 
 HEAD = """\
@@ -35,7 +35,7 @@ under licences of their own.
 
 
 def direct(extras: set[str] | None = None) -> dict[str, list[Requirement]]:
-    """What pyproject.toml asks for: "" is always installed, other keys are extras."""
+    """Return the requirements in pyproject.toml: key "" for those always installed, other keys for extras."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     asked = {"": project["dependencies"], **project["optional-dependencies"]}
     chosen = {name for name in asked if name not in NOT_FOR_USERS} if extras is None else extras
@@ -47,7 +47,7 @@ def direct(extras: set[str] | None = None) -> dict[str, list[Requirement]]:
 
 
 def closure(requirements: list[Requirement]) -> set[str]:
-    """Names of the installed packages that they bring, and what those bring."""
+    """Return the names of the installed packages that the requirements need, directly or indirectly."""
     found: set[str] = set()
     waiting = [(one, extra) for one in requirements for extra in ("", *one.extras)]
     seen: set[tuple[str, str]] = set()

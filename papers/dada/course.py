@@ -110,13 +110,13 @@ def course_plan(task: str, quick: bool) -> Plan:
 
 
 def _tuned(rows: list[Row], method: str) -> dict[str, float]:
-    """What is best on fresh rows of the instances for it."""
+    """Return the parameters that are best on fresh rows of the tuning instances."""
     found = [row for row in where(rows, method=method, folds=0, empty="zeros") if row["seed"] in TUNED_ON]
     return dict(zip(PARAMETERS, best(found, "test", *PARAMETERS), strict=True)) if found else {}
 
 
 def _crossed(rows: list[Row]) -> dict[str, float]:
-    """What cross-validation inside the users' rows chooses for Dada-Learned."""
+    """Return the parameters of Dada-Learned chosen by cross-validation inside the users' rows."""
     return dict(zip(PARAMETERS, best(where(rows, method=LEARNED, folds=3), "score", *PARAMETERS), strict=True))
 
 

@@ -68,7 +68,7 @@ CHOSEN: dict[str, dict[str, dict[str, float]]] = {
 
 
 class Rows(NamedTuple):
-    """Who learns from what, and is tested on what."""
+    """Training and test rows of the users."""
 
     train: AgentData
     test: AgentData
@@ -76,7 +76,7 @@ class Rows(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """What a method made of some rows."""
+    """Result of a method on some rows."""
 
     problem: Problem
     theta: np.ndarray

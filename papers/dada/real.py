@@ -85,7 +85,7 @@ def _for_linear(task: RealTask, dataset: str) -> RealTask:
 
 
 def _for_boosting(task: RealTask, dataset: str) -> RealTask:
-    """What the stumps say, in place of the features: boosted models are linear in it."""
+    """Return data with the outputs of the stumps as features, in which boosted models are linear."""
     # HARWS and COMPUTER are in [-1, 1]; of the others every feature has a range of its own.
     task = task.scaled("minmax") if dataset in ("VEHICLE", "SCHOOL") else task
     base = stumps(task.train.X, STUMPS[dataset])
@@ -127,10 +127,10 @@ def _alone(problem: Problem, method: Any, wakes: int) -> np.ndarray:
 
 
 def first_graph(problem: Problem, method: Any, lam: float) -> tuple[Problem, float]:
-    """On the graph that users learn from their purely local classifiers; and how many bits that took each of them.
+    """Return the problem on the graph learned from purely local classifiers, and the bits that each user has sent.
 
-    Every user looks at every other once, about. Models of boosting are told as pairs of index and value, DADA Section
-    D.2; users that only look at each other tell whole vectors here, and are spared the zeros.
+    Every user gets the model of every other user about once. Boosted models are sent as pairs of index and value, DADA
+    Section D.2; the graph rule sends whole vectors here, and zeros are not counted.
     """
     n, looks = problem.n, math.ceil((problem.n - 1) / KAPPA)
     theta = _alone(problem, method, ALONE)
@@ -189,7 +189,7 @@ def models_of(
 def course(
     dataset: str, method: str, mu: float, beta: float, lam: float, wakes: Sequence[int], most: float
 ) -> tuple[list[float], list[np.ndarray]]:
-    """Bits that each user has sent, and test accuracies of all, after so many wakes of each; until `most` bits.
+    """Return bits sent by each user, and test accuracies of all users, after given numbers of wakes; until `most` bits.
 
     A run is told what it has sent in the end, so each length is a run of its own: the same one, as far as it goes.
     """

@@ -50,7 +50,7 @@ def work(dataset: str, method: str, fold: int | None, wakes: int, mu: float, bet
 
 
 def _one_label(task: RealTask) -> float:
-    """How often one label for all test rows is right, whichever is more often."""
+    """Return the accuracy of the most frequent label on the test rows."""
     rows = task.test
     positive = 100.0 * float(np.mean(np.bincount(rows.owner, np.asarray(rows.y) > 0.0) / rows.sizes))
     return max(positive, 100.0 - positive)

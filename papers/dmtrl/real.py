@@ -48,7 +48,7 @@ def numbers(rows: list[Row]) -> Mapping[str, Any]:
 
 
 def real_claims(lam: float) -> tuple[Any, ...]:
-    """What the paper says of both figures, at one strength."""
+    """Return the paper's claims about both figures, at one strength."""
     shown = "DMTRL {{{0} DMTRL:.2f}}, STL {{{0} STL:.2f}}.".format
     # fmt: off
     return (

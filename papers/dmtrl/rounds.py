@@ -39,7 +39,7 @@ TIME = "CPU seconds: of the slowest of 64 simulated cores and of the server, in 
 
 
 class Clocked(LocalWorkers):
-    """Workers of this process, whose CPU seconds are kept apart: of the slowest, and of all, since :meth:`start`."""
+    """Workers of this process that measure CPU seconds, of the slowest worker and of all, since :meth:`start`."""
 
     slowest = together = 0.0
 
@@ -48,7 +48,7 @@ class Clocked(LocalWorkers):
         self.slowest = self.together = 0.0
 
     def receive(self) -> tuple[int, Update | WorkerState]:
-        """The next answer to come, and whose it is."""
+        """Return the next answer and its part."""
         began = time.thread_time()
         found = super().receive()
         took = time.thread_time() - began
@@ -150,7 +150,7 @@ def rounds_to(curve: Row, goal: float, along: str = "rounds") -> float:
 
 
 def sooner(slow: Row, fast: Row, along: str) -> float:
-    """How many times as much the first of two curves takes, to the smallest gap that both reach; its logarithm."""
+    """Return the logarithm of the ratio of the costs of two curves, at the smallest gap that both reach."""
     goal = max(min(slow["gap"]), min(fast["gap"]))
     return float(np.log10(rounds_to(slow, goal, along) / max(rounds_to(fast, goal, along), 1e-9)))
 
@@ -171,7 +171,7 @@ def speeds(rows: Sequence[Row], data: str, lam: float) -> Row:
 
 
 def speed_claims(data: str, lam: float) -> tuple[Ordered, Ordered]:
-    """What the paper says of Figures 4 (a) and (b), 5 (b) and (c)."""
+    """Return the paper's claims about Figures 4 (a) and (b), 5 (b) and (c)."""
     low, middle, high = STEPS[data]
     where_, key = f"{data}, λ = {lam:g}", f"{data} {lam:g}"
     # fmt: off

@@ -38,7 +38,7 @@ DEGREE, NEAREST = 6, 5
 
 @dataclass(frozen=True)
 class Contender:
-    """A method that trains: its name in coterie, and whom its agents talk to."""
+    """A method that trains: its name in coterie, and its graph."""
 
     method: str
     #: "nobody"; "one": all rows are in one place; "server"; "anybody": a random graph; "given" or "knn": those who are
@@ -128,7 +128,7 @@ class Race:
         return self.rule.initial(seed) if self.model == "network" else np.zeros(self.train.p)
 
     def scores(self, theta: np.ndarray) -> np.ndarray:
-        """Accuracies or errors of everybody's model, on rows of its own; NaN without any, or where it diverged."""
+        """Return accuracy or error of each agent's model on its own rows; NaN without rows, or if training diverged."""
         if not np.isfinite(theta).all():
             return np.full(self.test.n, np.nan)
         X, start = self.test.X, self.test.start
@@ -149,7 +149,7 @@ class Race:
 
 
 def _labelled(data: AgentData, y: np.ndarray) -> AgentData:
-    """The same rows with other labels, in the order in which they are stored."""
+    """Return the data with other labels, given in the order in which rows are stored."""
     return AgentData.of_codes(data.X, y, data.owner, data.members)
 
 
@@ -181,7 +181,7 @@ def trained(race: Race, name: str, rate: float, value: float, rounds: int, seed:
 
 
 def everybody(theta: np.ndarray, n: int) -> np.ndarray:
-    """The models of n agents, from those of a run: a server comes first; one model is that of all."""
+    """Return the models of n agents from those of a run: without the server's, and with a common model repeated."""
     return np.broadcast_to(theta, (n, theta.shape[1])) if len(theta) == 1 else theta[len(theta) - n :]
 
 
@@ -197,7 +197,7 @@ def neighbours(race: Race, place: str) -> Graph:
 
 
 def _alone(race: Race) -> np.ndarray:
-    """Linear models of everybody, trained alone."""
+    """Return the linear models of all agents, trained alone."""
     data = race.train if race.model == "linear" else race.train.append_column()
     loss = "squared"
     if race.kind == "classification":

@@ -166,7 +166,7 @@ def estimator(task: RealTask, method: str, kind: str) -> Any:
 
 
 def parts(data: Any) -> tuple[Any, Any, np.ndarray]:
-    """Rows, labels, and whose they are."""
+    """Rows, labels, and agents."""
     return data.X, data.y, np.asarray(data.members)[data.owner]
 
 
@@ -255,7 +255,7 @@ def work(
 
 
 def _sent(task: RealTask, method: str, kind: str, model: Any) -> int | None:
-    """Bytes of all agents together; None where rows would have to be sent."""
+    """Return the bytes sent by all agents; None if the method needs rows of all agents in one place."""
     if method == "local" or kind == "each":
         return 0
     if method in ("pooling", "global", "one-hot", "mixed", "trees"):
@@ -283,7 +283,7 @@ def _label(method: str, kind: str) -> str:
 
 
 def _tests(rows: list[Row], dataset: str) -> list[Row]:
-    """What was measured on a dataset."""
+    """Results on a dataset."""
     return [row for row in where(rows, stage="test", dataset=dataset) if "score" in row]
 
 

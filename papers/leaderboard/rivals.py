@@ -40,7 +40,7 @@ def installed(package: str) -> str:
 
 
 class Rival(BaseEstimator):
-    """What all have in common. Labels are classes, -1 and 1, or numbers."""
+    """Base class of rivals. Labels are classes, -1 and 1, or numbers."""
 
     classes: bool
     model_: Callable[[np.ndarray, np.ndarray], np.ndarray]
@@ -201,8 +201,8 @@ class Trees(Rival):
 class Gossip(Rival):
     """Partial pooling without a coordinator: linear models and what is known of the population, by pairwise gossip.
 
-    Who is tied to whom does not matter to it, as long as all are: the graph is a random one. An agent takes part in
-    twice as many exchanges as it has wakes: those it begins, and those it is asked for.
+    The result does not depend on the graph, if it is connected, so the graph is random. An agent takes part in twice as
+    many exchanges as it has wakes: exchanges that it begins, and exchanges begun by its neighbours.
     """
 
     def __init__(self, classes: bool = True, wakes: int = 100):

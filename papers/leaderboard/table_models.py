@@ -120,7 +120,7 @@ def label(row: Row) -> str:
 
 
 def privacy(row: Row) -> str:
-    """What a method can claim."""
+    """Return the privacy of a method."""
     if row["method"] == ALONE:
         return "nothing sent"
     if "epsilon" in row:
@@ -139,14 +139,14 @@ def _chosen(row: Row) -> str:
 
 
 def _baseline(rows: list[Row], row: Row) -> list[Row]:
-    """With whom a method is compared: those who train the same model in the same way, or else exact linear ones."""
+    """Return the baseline of a method: the same model trained alone in the same way, or exact linear models."""
     if row["method"] in CONTENDERS:
         return where(rows, dataset=row["dataset"], model=row["model"], method="alone")
     return where(rows, dataset=row["dataset"], method=ALONE)
 
 
 def gain(row: Row, alone: Sequence[Row]) -> tuple[float, float]:
-    """How much better agents are than with the same model trained alone, in the mean; and the share that is better."""
+    """Return the mean gain of agents over the same model trained alone, and the share of agents that gain."""
     if not alone or "scores" not in alone[0]:
         return np.nan, np.nan
     sign = 1.0 if row["metric"] == "accuracy" else -1.0

@@ -43,7 +43,7 @@ class Entry:
 
     @property
     def family(self) -> str:
-        """What two forms of a method have in common: the model, graph or design may differ."""
+        """Return the common name of the variants of a method, which may differ in model, graph or design."""
         words = self.method.split(", ")
         name = words[1] if words[0] in ("linear", "network", "additive") else words[0]
         return SAME.get(name, name)
@@ -78,7 +78,7 @@ def _entry(cells: dict[str, str], metric: str) -> Entry:
 
 
 def _privacy(entry: Entry) -> str:
-    """What a method of the first table can claim."""
+    """Return the privacy of a method of the first table."""
     if entry.sent is None:
         return "none: rows in one place"
     if entry.sent == 0.0:

@@ -72,12 +72,12 @@ def mu_of(rows: Sequence[Row]) -> float:
 
 
 def row_norm(p: int) -> float:
-    """The L2 norm of a row, uniform in the cube [-1, 1]^p: about so much, and everybody knows it."""
+    """Return the approximate L2 norm of a row that is uniform in the cube [-1, 1]^p, a public number."""
     return float(np.sqrt(p / 3.0))
 
 
 def warm(problem: Problem, seed: int) -> WarmStart:
-    """The paper's warm start: models trained alone, released by objective perturbation (delta = 0), propagated."""
+    """Return the paper's warm start: local models, released by objective perturbation (delta = 0), propagated."""
     return warm_start(problem, WARM, 0.0, "objective", row_norm=row_norm(problem.p), seed=seed)
 
 
@@ -123,7 +123,7 @@ def descent(epsilon: float, scheme: str, wakes: int, clip: float, norm: float) -
 def _private(
     task: LinearTask, scheme: str, epsilon: float, mu: float, choice: Sequence[float], seed: int, start: Any
 ) -> np.ndarray:
-    """The models of a private descent, whose budget is epsilon in all."""
+    """Return the models of a private descent with a total budget of epsilon."""
     wakes, clip, norm, before = choice
     method = descent(round(epsilon - before, 9), scheme, int(wakes), clip, norm)
     return simulate(problem_of(task, mu), method, seed=seed, start=start if before else "zeros").theta
@@ -157,7 +157,7 @@ def chosen_by(rows: Sequence[Row], p: int) -> dict[str, list[float]]:
 
 
 def everybody(task: LinearTask, mu: float, chosen: dict[str, list[float]], seed: int) -> Iterator[tuple[str, Any]]:
-    """All models that are compared: alone, not private, and each scheme at each budget."""
+    """Return all models that are compared: alone, not private, and each scheme at each budget."""
     problem = problem_of(task, mu)
     yield "local", problem.local()
     yield "free", problem.solve()

@@ -41,7 +41,7 @@ def work(step: str, **given: Any) -> Row:
 
 
 def _race(n: int, p: int, mu: float, wakes: int, vectors: int, rho: float, seed: int) -> Row:
-    """One method, from the models trained alone: rho = 0 is CD."""
+    """Run one method from the local models; rho = 0 is CD."""
     task = task_of(n, p, seed)
     problem = problem_of(task, mu)
     method = CollaborativeADMM(rho, GRADIENT_STEPS) if rho else CoordinateDescent()
@@ -66,7 +66,7 @@ def _race(n: int, p: int, mu: float, wakes: int, vectors: int, rho: float, seed:
 
 
 def _runs(rows: list[Row]) -> tuple[list[Row], list[Row]]:
-    """Those that are reported: of descent, and of ADMM."""
+    """Return the reported runs, of descent and of ADMM."""
     runs = [row for row in rows if "rho" in row and row["seed"] < HELD_OUT[0]]
     return [row for row in runs if row["rho"] == 0.0], [row for row in runs if row["rho"] > 0.0]
 

@@ -119,7 +119,7 @@ def _along(n: int, p: int, mu: float, seed: int, start: str, wakes: int, clip: f
 
 
 def _free(n: int, p: int, mu: float, seed: int, wakes: int) -> Row:
-    """The same without privacy, from the constant vector; and what is reached without sending, and by ours."""
+    """Run descent without privacy from the constant vector; also evaluate local models and our private method."""
     task = task_of(n, p, seed)
     problem = problem_of(task, mu)
     events = np.random.default_rng(seed).permutation(np.repeat(np.arange(n), wakes))

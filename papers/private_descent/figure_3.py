@@ -51,7 +51,7 @@ def work(step: str, **given: Any) -> Row:
 
 
 def _by_size(n: int, p: int, seed: int, mu: float, chosen: dict[str, list[float]], bins: int) -> Row:
-    """Mean accuracy of the agents of each class of sizes; classes in which there is nobody are left out."""
+    """Return the mean accuracy of the agents in each class of sizes; classes without agents are skipped."""
     task = task_of(n, p, seed)
     edges = np.linspace(10, 101, bins + 1)
     kind = np.digitize(task.train.sizes, edges[1:-1])
@@ -64,7 +64,7 @@ def _by_size(n: int, p: int, seed: int, mu: float, chosen: dict[str, list[float]
 
 
 def _gains(rows: Sequence[Row], name: str) -> dict[float, list[float]]:
-    """What each class of sizes gains over models trained alone, of each run."""
+    """Return the gain of each class of sizes over models trained alone, for each run."""
     gains: dict[float, list[float]] = {}
     for row in rows:
         for size, together, alone in zip(row["size"], row[name], row["local"], strict=True):

@@ -34,7 +34,7 @@ def work(step: str, **given: Any) -> Row:
 
 
 def _locally_private(n: int, p: int, mu: float, seed: int) -> Row:
-    """Models learned from data in which every example is private by itself: alone, and together."""
+    """Return models learned from data with local differential privacy: alone, and with collaboration."""
     task = task_of(n, p, seed)
     found: Row = {"local": accuracy(task, problem_of(task, mu).local())}
     for epsilon in REGIMES:

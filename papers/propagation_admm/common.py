@@ -34,18 +34,18 @@ FEW_AGENTS = "Instances of this size differ from the paper's."
 
 
 def averages(task: datasets.MeanTask) -> np.ndarray:
-    """Solitary models of mean estimation: everybody's own average."""
+    """Return the solitary models of mean estimation: the average of each agent's points."""
     return Problem.separate(task.points, task.graph, loss=Location(Squared())).local()
 
 
 def smoothed(task: datasets.MeanTask, alone: np.ndarray, alpha: float, confident: bool) -> Problem:
-    """MP (3) with the drawn confidences, or with 1/2 for everybody, which is their mean (erratum 10)."""
+    """Return MP (3) with the drawn confidences, or with their mean, 1/2, for all agents (erratum 10)."""
     confidence = task.confidence if confident else np.full(task.points.n, 0.5)
     return Problem.propagation(alone, task.graph, alpha, confidence)
 
 
 def classification(n: int, p: int, seed: int, neighbours: int = 0) -> datasets.LinearTask:
-    """CL, Section 5.2; with edges of weight 1 to the nearest directions, as in Appendix E, where so many are given."""
+    """Return the task of CL, Section 5.2; with `neighbours`, edges of weight 1 to the nearest, as in Appendix E."""
     task = datasets.linear_classification(n=n, p=p, seed=seed, rows=(1, 20))
     if not neighbours:
         return task

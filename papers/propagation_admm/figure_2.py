@@ -108,19 +108,19 @@ def _flat(rows: Sequence[Row], name: str, **wanted: Any) -> np.ndarray:
 
 
 def _difference(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Of each instance that both have: they are drawn from the same seeds, in the same order."""
+    """Return the differences on the instances that both runs have, which are drawn from equal seeds, in order."""
     both = min(len(one), len(other))
     return one[:both] - other[:both]
 
 
 def _wins(rows: Sequence[Row], spread: float) -> np.ndarray:
-    """Of each instance, 1 if confidences win, 0 if they lose, 1/2 if there is no difference."""
+    """Return for each instance 1 if confidences win, 0 if they lose, and 1/2 if there is no difference."""
     less = _flat(rows, "without", spread=spread) - _flat(rows, "with", spread=spread)
     return np.where(less == 0.0, 0.5, less > 0.0)
 
 
 def _extra_cost(row: Row, swap: bool) -> float:
-    """Communications of gossip to the error of a synchronous round, beside those of the synchronous algorithm."""
+    """Return the ratio of communications, of gossip to the synchronous algorithm, until a synchronous round's error."""
     level, costs = row["synchronous"][LEVEL_ROUND], np.array(row["communications"]) + 2 * row["edges"] * swap
     cost = reached(costs, -np.array(row["asynchronous"]), -level)
     return ended(cost, f"gossip on instance {row['seed']}") / (2 * row["edges"] * LEVEL_ROUND)

@@ -156,7 +156,7 @@ def _cost(row: Row, name: str, share: float = SHARE) -> float:
 
 
 def _of_size(rows: Sequence[Row], name: str, least: int, most: int) -> np.ndarray:
-    """Accuracy of each instance's agents with so many points, averaged over the sizes."""
+    """Return the accuracy of each instance's agents with sizes in a range, averaged over the sizes."""
     return np.array(
         [
             np.mean([a for m, a in zip(row["sizes"], row["by_size"][name], strict=True) if least <= m <= most])

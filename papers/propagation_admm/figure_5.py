@@ -89,7 +89,7 @@ def _scaled(n: int, p: int, neighbours: int, alpha: float, mu: float, seed: int,
 
 
 def _exponents(rows: Sequence[Row], cost: Callable[[Row], float]) -> np.ndarray:
-    """Of each instance number, b of the line log cost = a + b log n."""
+    """Return for each instance number the slope b of the line log cost = a + b log n."""
     each = [where(rows, seed=seed) for seed in sorted({row["seed"] for row in rows})]
     return np.array([np.polyfit(np.log(column(of, "n")), np.log([cost(row) for row in of]), 1)[0] for of in each])
 

@@ -1,7 +1,8 @@
 """coterie: collaborative learning of personalised models.
 
-Many agents each hold a little private data, and each wants its own model. They get better ones by exchanging models,
-never data, with a few similar peers. Names are listed in ``__init__.pyi``, and imported when they are first used.
+Each of many agents holds a little private data, and trains a model of its own. Agents improve their models by
+exchanging models, never data, with a few similar peers. Public names are listed in ``__init__.pyi``, and imported when
+they are first used.
 """
 
 from typing import Any
@@ -12,7 +13,7 @@ from ._version import __version__ as __version__
 
 _find, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
-#: Names that stood here in version 0.1, by the room in which they are now.
+#: Names that were in this module in version 0.1, by the module that has them now.
 _ROOMS = {
     "baselines": "ComponentModels GlobalModel LocalModels RidgeToMean",
     "compression": "Compressed Float32 Quantised TopK",
@@ -39,7 +40,7 @@ _MOVED = {name: f"{room}.{name}" for room, names in _ROOMS.items() for name in n
 
 
 def __getattr__(name: str) -> Any:
-    """The public name, imported now; for a name of version 0.1, an error that says where it is."""
+    """Import and return a public name; for a name of version 0.1, raise an error that names its new place."""
     if name in _MOVED:
         raise AttributeError(f"coterie.{name} is now coterie.{_MOVED[name]}")
     return _find(name)

@@ -1,4 +1,4 @@
-"""The command ``coterie``. Commands of real peers load little, and start at once."""
+"""The command ``coterie``. Commands of peers import few modules, so that they start quickly."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Arrays and what json can hold, as the bytes of one npz file; and nested states as arrays by path.
+"""Store arrays and json values as the bytes of one npz file, and nested states as arrays by path.
 
-Nothing in such a file is ever executed. Files are written whole or not at all (:mod:`coterie._files`), and whatever is
-wrong with one that is read is one clear error (:func:`reading`).
+Content of such a file is never executed. Files are written whole or not at all (:mod:`coterie._files`), and every
+defect of a file that is read raises one error with a clear message (:func:`reading`).
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ import numpy as np
 from ._files import plain
 from .errors import CoterieError, DataError
 
-#: What reading a damaged file, and making something of it, may raise.
+#: Exceptions that reading and parsing a damaged file may raise.
 DAMAGE = (ValueError, KeyError, IndexError, TypeError, OSError, EOFError, BadZipFile)
 
 
 @contextlib.contextmanager
 def reading(what: str, refusal: type[CoterieError] = DataError) -> Iterator[None]:
-    """Refuse, in these words, whatever a damaged file leads to. What says more about it comes out as it is."""
+    """Raise `refusal` with the words `what` for any exception of a damaged file; a DataError passes unchanged."""
     try:
         yield
     except (DataError, refusal):
@@ -35,25 +35,25 @@ def reading(what: str, refusal: type[CoterieError] = DataError) -> Iterator[None
 
 
 def check_format(what: str, found: Any, known: int, *older: int) -> None:
-    """Refuse a file that another version has written."""
+    """Refuse a file whose format this version does not know."""
     if found not in (known, *older):
         raise DataError(f"{what} of format {found}; this version reads format {known}")
 
 
 def packed(arrays: Mapping[str, Any], text: Any = None, name: str = "json") -> bytes:
-    """Arrays, and values that json can hold as a text of this name, as the content of a file."""
+    """Return the content of a file with the arrays and, under `name`, a json value."""
     for each, array in arrays.items():
         if np.asarray(array).dtype.hasobject:
             raise DataError(f"{each} holds {np.asarray(array).dtype} values: only numbers can be saved")
     buffer = io.BytesIO()
-    strict = partial(plain, text=False)  # or what is no number would come back as a text
+    strict = partial(plain, text=False)  # otherwise other values would be read back as text
     described: dict[str, Any] = {} if text is None else {name: np.array(json.dumps(text, default=strict))}
     np.savez(buffer, **described, **arrays)
     return buffer.getvalue()
 
 
 def unpacked(content: bytes, name: str = "json") -> tuple[dict[str, Any], Any]:
-    """The arrays, and the values of the text of this name (None if there is none)."""
+    """Return the arrays, and the json value under `name` (None if there is none)."""
     with np.load(io.BytesIO(content), allow_pickle=False) as file:
         arrays = {each: file[each] for each in file.files}
     text = arrays.pop(name, None)
@@ -64,7 +64,7 @@ def unpacked(content: bytes, name: str = "json") -> tuple[dict[str, Any], Any]:
 
 
 def flat(path: str, value: Any, joint: str = "/", leave: Collection[str] = ()) -> Iterator[tuple[str, np.ndarray]]:
-    """Arrays by path of an array, or of tuples, lists and dictionaries of such; parts of some names are left out."""
+    """Yield path and array for each array in nested tuples, lists and dictionaries; names in `leave` are skipped."""
     if not isinstance(value, tuple | list | dict):
         yield path, np.asarray(value)
         return
@@ -76,7 +76,7 @@ def flat(path: str, value: Any, joint: str = "/", leave: Collection[str] = ()) -
 def filled(
     path: str, like: Any, restored: Callable[[str, Any], Any], joint: str = "/", leave: Collection[str] = ()
 ) -> Any:
-    """A state of the form of ``like``, each array of which is made of its path and of the one that is there."""
+    """Return a state of the form of ``like``, with each array replaced by ``restored(path, array)``."""
     if not isinstance(like, tuple | list):
         return restored(path, like)
     parts = [

@@ -1,4 +1,4 @@
-"""What numbers may be: each check returns the value in its working type, or says why not."""
+"""Checks of arguments: each returns the value in its working type, or raises an error that names the argument."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .errors import ParameterError
 
 
 def integer(name: str, value: Any, least: int = 1) -> int:
-    """An integer not below `least`; floats are refused, even whole ones, and so is True."""
+    """Check an integer that is at least `least`; floats, even whole ones, and booleans are refused."""
     try:
         number = least - 1 if isinstance(value, bool) else operator.index(value)
     except TypeError:
@@ -26,27 +26,27 @@ def integer(name: str, value: Any, least: int = 1) -> int:
 
 
 def positive(name: str, value: Any) -> float:
-    """A finite number above zero."""
+    """Check a finite number above zero."""
     return _real(name, value, "a positive finite number", lambda x: 0 < x < math.inf)
 
 
 def nonnegative(name: str, value: Any) -> float:
-    """A finite number, zero or above."""
+    """Check a finite number, zero or above."""
     return _real(name, value, "a nonnegative finite number", lambda x: 0 <= x < math.inf)
 
 
 def probability(name: str, value: Any) -> float:
-    """A number in the closed interval [0, 1]."""
+    """Check a number in the closed interval [0, 1]."""
     return within(name, value, 0, 1)
 
 
 def fraction(name: str, value: Any) -> float:
-    """A number strictly between zero and one."""
+    """Check a number strictly between zero and one."""
     return _real(name, value, "a number strictly between 0 and 1", lambda x: 0 < x < 1)
 
 
 def within(name: str, value: Any, low: float, high: float, ends: str = "[]") -> float:
-    """A number in an interval; `ends` says which of its ends belong to it, as "[)" does in [0, 1)."""
+    """Check a number in an interval; `ends` tells which ends are included: "[)" stands for low <= value < high."""
     left, right = ends[0], ends[1]
 
     def accepts(x: float) -> bool:
@@ -56,7 +56,7 @@ def within(name: str, value: Any, low: float, high: float, ends: str = "[]") -> 
 
 
 def ascending(name: str, ends: Any) -> tuple[float, float]:
-    """Two positive finite numbers, the first not above the second."""
+    """Check two positive finite numbers, the first not above the second."""
     low, high = ends
     if not 0 < low <= high < math.inf:
         raise ParameterError(f"{name} = {ends!r}: expected two positive finite numbers, the smaller one first")
@@ -74,14 +74,14 @@ def _real(name: str, value: Any, expected: str, accepts: Callable[[float], bool]
 
 
 def flag(name: str, value: Any) -> bool:
-    """True or False."""
+    """Check True or False."""
     if not isinstance(value, bool | np.bool_):
         raise ParameterError(f"{name} = {value!r}: expected True or False")
     return bool(value)
 
 
 def choice(name: str, value: Any, allowed: Iterable[str]) -> str:
-    """One of some names."""
+    """Check a name that must be one of the allowed names."""
     names = tuple(allowed)
     if not isinstance(value, str) or value not in names:
         raise ParameterError(f"{name} = {value!r}: expected {', '.join(map(repr, names[:-1]))} or {names[-1]!r}")
@@ -89,7 +89,7 @@ def choice(name: str, value: Any, allowed: Iterable[str]) -> str:
 
 
 def named(what: str, value: Any, known: Mapping[str, Any], more: str = "") -> Any:
-    """What a name on a list stands for; what is no name as it is."""
+    """Return the value that a name stands for in `known`; a value that is not text is returned unchanged."""
     if not isinstance(value, str):
         return value
     if value not in known:
@@ -98,7 +98,7 @@ def named(what: str, value: Any, known: Mapping[str, Any], more: str = "") -> An
 
 
 def numbers(name: str, values: Any, zero: bool = False) -> NDArray[np.float64]:
-    """An array of any shape of positive finite numbers, or of nonnegative ones if `zero` may be among them."""
+    """Check an array of any shape of positive finite numbers; zeros are allowed if `zero` is true."""
     expected = f"a {'nonnegative' if zero else 'positive'} finite number"
     try:
         array = np.asarray(values)
@@ -122,7 +122,7 @@ def numbers(name: str, values: Any, zero: bool = False) -> NDArray[np.float64]:
 def integers(
     name: str, values: Any, shape: tuple[int | None, ...], expected: str, error: type[Exception] = ParameterError
 ) -> NDArray[np.int64]:
-    """An array of integers of a shape, in which None stands for any number."""
+    """Check an array of integers of a given shape, in which None stands for any length."""
     array = np.asarray(values)
     fits = array.ndim == len(shape) and all(
         each in (None, found) for each, found in zip(shape, array.shape, strict=True)
@@ -133,7 +133,7 @@ def integers(
 
 
 def generator(seed: Any) -> np.random.Generator:
-    """A generator from an explicit seed. None is refused: a graph nobody can draw again is of little use."""
+    """Return a generator from an explicit seed; None is refused, because results must be reproducible."""
     if isinstance(seed, np.random.Generator):
         return seed
     try:
@@ -143,7 +143,7 @@ def generator(seed: Any) -> np.random.Generator:
 
 
 def points(name: str, values: ArrayLike) -> NDArray[np.float64]:
-    """One row of finite numbers per agent."""
+    """Check an array with one row of finite numbers per agent."""
     try:
         array = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -160,6 +160,7 @@ def points(name: str, values: ArrayLike) -> NDArray[np.float64]:
 
 
 def floats(name: str, values: Any) -> np.ndarray:
+    """Check an array of numbers; return a copy as float64."""
     try:
         return np.array(values, dtype=float, order="C")
     except (TypeError, ValueError):
@@ -167,7 +168,7 @@ def floats(name: str, values: Any) -> np.ndarray:
 
 
 def per_agent(name: str, values: Any, n: int, least: float = -math.inf) -> NDArray[np.float64]:
-    """One finite number for each agent, not below `least`."""
+    """Check one finite number for each agent, at least `least`."""
     array = floats(name, values)
     if array.shape != (n,):
         raise ParameterError(f"{name} must hold one number for each of the {n} agents; found shape {array.shape}")

@@ -1,4 +1,4 @@
-"""Conjugate gradients, of one system or of many that do not touch: SciPy's have one length for all of them."""
+"""Conjugate gradients for one linear system, or many independent systems with a step size for each, unlike SciPy's."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-#: Of a vector, another one.
+#: A function of a vector that returns a vector.
 Operator = Callable[[np.ndarray], np.ndarray]
 
 
 def _dot(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Inner product of the vectors of one system."""
+    """Return the inner product of the vectors of one system."""
     return np.array([np.vdot(a, b)])
 
 
@@ -26,24 +26,25 @@ def conjugate_gradients(
     spread: Callable[[np.ndarray, np.ndarray], np.ndarray] = np.multiply,
     flat: float = 0.0,
 ) -> tuple[np.ndarray, int]:
-    """Solve ``product(x) = target`` for a positive semidefinite matrix: x, and the number of products it took.
+    """Solve ``product(x) = target`` for a positive semidefinite matrix; return x and the number of products.
 
     Parameters
     ----------
     product : callable
-        Multiplies a vector with the matrix.
+        Multiplies a vector by the matrix.
     target : ndarray
     accuracy : float
-        Each system ends when its residual is at most this part of its target.
+        Each system ends when the norm of its residual is at most `accuracy` times the norm of its target.
     rounds : int
-        Most products.
+        Largest number of products.
     precondition : callable
-        Multiplies a vector with roughly the inverse of the matrix. Default: none.
+        Multiplies a vector by an approximate inverse of the matrix. Default: none.
     inner, spread : callable
-        Of several systems that do not touch, each with its own steps: the inner products of two vectors, one for
-        each system, and the vector with the part of each system multiplied by its number. Default: one system.
+        For several independent systems, each with its own step sizes: ``inner(a, b)`` returns the inner product of two
+        vectors for each system, and ``spread(numbers, v)`` multiplies the part of v of each system by its number.
+        Default: one system.
     flat : float
-        A direction d along which ``d' A d <= flat |d|^2`` has no minimum: its system ends there.
+        A system ends at a direction d with ``d' A d <= flat |d|^2``, along which the objective has no minimum.
     """
     x, residual = np.zeros_like(target), target.copy()
     enough = accuracy**2 * inner(target, target)

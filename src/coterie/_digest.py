@@ -1,4 +1,4 @@
-"""A digest of what values hold, the same in every process: whether two problems, methods or settings are the same."""
+"""Digests of the content of values, equal in every process: equal problems, methods and settings have equal digests."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 
 
 def digest_of(*values: Any) -> str:
-    """A digest of values: numbers, text, arrays, containers, rules, and objects that say what they are made of.
+    """Return a digest of values: numbers, text, arrays, containers, rules, and objects with ``digest_parts``.
 
-    A class says so by ``digest_parts``, names of attributes. Of any other object only the class counts: where in memory
-    it is, or what it has worked out by now, is not what it is.
+    ``digest_parts`` of a class are the names of the attributes to digest. Of an object without them only the class is
+    digested: its address in memory and its cached results are ignored.
     """
     state = hashlib.sha256()
     for value in values:
@@ -24,7 +24,7 @@ def digest_of(*values: Any) -> str:
 
 
 def _pieces(value: Any) -> Iterator[Any]:
-    """What is hashed of a value, as bytes."""
+    """Yield the bytes of a value that are hashed."""
     kind = type(value)
     yield f"{kind.__module__}.{kind.__qualname__}".encode()
     if value is None or isinstance(value, bool | int | float | complex | str | range):
@@ -54,7 +54,7 @@ def _pieces(value: Any) -> Iterator[Any]:
         yield str(value.shape).encode()
         for part in (value.indptr, value.indices, value.data):
             yield from _pieces(part)
-    elif hasattr(value, "dtype") and hasattr(value, "tobytes"):  # an array of NumPy, or one of its numbers
+    elif hasattr(value, "dtype") and hasattr(value, "tobytes"):  # a NumPy array or scalar
         if value.dtype.hasobject:
             yield from _pieces(value.tolist())
             return
@@ -65,5 +65,5 @@ def _pieces(value: Any) -> Iterator[Any]:
 
 
 def _plain(array: Any) -> bool:
-    """Whether the bytes of an array can be read where they are."""
+    """Whether the bytes of an array can be read without a copy."""
     return bool(array.ndim and array.size and array.flags.c_contiguous)

@@ -1,4 +1,4 @@
-"""The one way to write a file, whole or not at all; to read one of bounded size; and where files are cached."""
+"""Write files atomically, read files of bounded size, and find the cache folder."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ try:
 except ImportError:  # pragma: no cover - not on this platform
     fcntl = None  # type: ignore[assignment]
 
-#: Nothing that is read here is longer, unless the reader says so.
+#: Default limit of the size of a file that is read, in bytes.
 MAX_BYTES = 4_000_000
 
 Where = str | os.PathLike[str]
 
 
 def cache_root() -> Path:
-    """``$COTERIE_CACHE``, or the user's cache folder: what can be made or fetched again."""
+    """Return ``$COTERIE_CACHE``, or the user's cache folder, for files that can be made or fetched again."""
     root = os.environ.get("COTERIE_CACHE")
     if root is not None:
         return Path(root)
-    import platformdirs  # only where nothing else was said
+    import platformdirs  # not above: only needed without COTERIE_CACHE
 
     return platformdirs.user_cache_path("coterie", appauthor=False)
 
@@ -44,10 +44,11 @@ def write_atomic(
     sync_name: bool | None = None,
     one_writer: bool = False,
 ) -> Path:
-    """Write a file whole or not at all; if `durable`, it is on the disk when this returns. Refusals are a `FileError`.
+    """Write a file whole or not at all; if `durable`, the file is on the disk when this returns.
 
-    A `private` file is for its owner alone (0600). `sync_name=False` spares a wait where the name is on the disk
-    already. With `one_writer` a draft that a crash leaves is overwritten by the next one.
+    Errors of the operating system are raised as `FileError`. A `private` file is readable by its owner only (0600).
+    `sync_name=False` saves time if the file's name is on the disk already. With `one_writer`, the draft that a crash
+    leaves behind is overwritten by the next write.
     """
     with drafted(path, content, private=private, durable=durable, one_writer=one_writer) as draft:
         rename(draft, path, sync_name=durable if sync_name is None else sync_name)
@@ -58,7 +59,7 @@ def write_atomic(
 def drafted(
     path: Where, content: bytes, *, private: bool = False, durable: bool = True, one_writer: bool = False
 ) -> Iterator[Path]:
-    """The content under another name in the same folder, to be renamed; deleted if it is not."""
+    """Write the content to a draft in the same folder, to be renamed; a draft that is not renamed is deleted."""
     goal = Path(path)
     draft = goal.with_name(f".{goal.name}.{'draft' if one_writer else os.urandom(6).hex()}")
     flags = os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if one_writer else os.O_EXCL) | getattr(os, "O_CLOEXEC", 0)
@@ -73,12 +74,12 @@ def drafted(
                 os.close(fd)
         yield draft
     finally:
-        with contextlib.suppress(OSError):  # of what could not be written there may be nothing to delete
+        with contextlib.suppress(OSError):  # a draft that could not be written may not exist
             draft.unlink(missing_ok=True)
 
 
 def rename(draft: Path, path: Where, *, sync_name: bool = True) -> None:
-    """Give a draft its name."""
+    """Rename a draft to its final name."""
     with naming(path):
         os.replace(draft, path)
         if sync_name:
@@ -86,7 +87,7 @@ def rename(draft: Path, path: Where, *, sync_name: bool = True) -> None:
 
 
 def write_all(fd: int, content: bytes, start: int = 0) -> None:
-    """Write everything, also where the system takes it in pieces."""
+    """Write all of the content, also if the system writes it in pieces."""
     if not hasattr(os, "pwrite"):  # pragma: no cover - not on this platform
         os.lseek(fd, start, os.SEEK_SET)
     done, rest = 0, memoryview(content)
@@ -96,7 +97,7 @@ def write_all(fd: int, content: bytes, start: int = 0) -> None:
 
 
 def sync(fd: int) -> None:
-    """Wait until the disk has it, and not only its cache."""
+    """Wait until the content of the file is on the disk, and not only in the disk's cache."""
     full = getattr(fcntl, "F_FULLFSYNC", None)  # macOS
     if full is not None:
         with contextlib.suppress(OSError):  # not on every file system
@@ -106,7 +107,7 @@ def sync(fd: int) -> None:
 
 
 def sync_folder(folder: Where) -> None:
-    """Wait until the disk has the names of the files in a folder."""
+    """Wait until the names of the files in a folder are on the disk."""
     if os.name != "posix":  # pragma: no cover - a folder cannot be opened there
         return
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -117,7 +118,7 @@ def sync_folder(folder: Where) -> None:
 
 
 def write_new(files: dict[Path, bytes], private: set[str], what: str) -> None:
-    """Write files where there are none: all of them, or, if something fails, none. `what` names what they are."""
+    """Write new files: all of them, or none if one write fails; `what` describes the files in error messages."""
     for path in files:
         if os.path.lexists(path):
             raise IdentityError(
@@ -138,7 +139,7 @@ def write_new(files: dict[Path, bytes], private: set[str], what: str) -> None:
 
 
 def read_bounded(path: Where, *, private: bool = False, limit: int = MAX_BYTES) -> bytes:
-    """What is in a file of bounded size; a `private` one is refused if others than its owner may use it."""
+    """Return the content of a file of bounded size; refuse a `private` file that others than its owner can access."""
     try:
         with open(path, "rb") as file:
             mode = os.fstat(file.fileno()).st_mode
@@ -157,12 +158,12 @@ def read_bounded(path: Where, *, private: bool = False, limit: int = MAX_BYTES) 
 
 
 def with_checksum(magic: bytes, body: bytes) -> bytes:
-    """A magic word, the SHA-256 of the body, and the body."""
+    """Return `magic`, the SHA-256 of the body, and the body, joined."""
     return magic + hashlib.sha256(body).digest() + body
 
 
 def without_checksum(magic: bytes, content: bytes) -> bytes | None:
-    """The body, or None if one bit of it is not as it was written; a DataError if it begins with another word."""
+    """Return the body, or None if its checksum is wrong; refuse content that does not begin with `magic`."""
     start = len(magic) + hashlib.sha256().digest_size
     if not content.startswith(magic) or len(content) <= start:
         raise DataError(f"it does not begin with {magic!r}")
@@ -174,7 +175,7 @@ def without_checksum(magic: bytes, content: bytes) -> bytes | None:
 
 
 def private_folder(path: Where) -> Path:
-    """A folder that only its owner can open, made if it does not exist; one with files in it is not changed."""
+    """Create a folder that only its owner can open; the mode of an existing folder is only changed if it is empty."""
     folder = Path(path)
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -191,13 +192,13 @@ def private_folder(path: Where) -> Path:
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """One writer at a time in a folder; a second one waits."""
+    """Lock a folder for one writer; a second writer waits."""
     if fcntl is None:  # pragma: no cover - not on this platform
         yield
         return
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX)  # of the folder itself: no file to leave behind
+        fcntl.flock(fd, fcntl.LOCK_EX)  # locks the folder itself, so that no lock file is left behind
         yield
     finally:
         os.close(fd)
@@ -213,7 +214,7 @@ def naming(path: Where) -> Iterator[None]:
 
 
 def plain(value: Any, text: bool = True) -> Any:
-    """What json can hold in place of a NumPy number or array; the text of anything else, unless it is refused."""
+    """Convert a NumPy number or array for json; other values become text, or raise a TypeError if `text` is false."""
     if not (text or hasattr(value, "tolist")):
         raise TypeError(f"{value!r} is no number and no text")
     return value.tolist() if hasattr(value, "tolist") else str(value)

@@ -1,4 +1,4 @@
-"""Rows of agents, dealt out to folds."""
+"""Split the rows of agents into folds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 
 def places(owner: np.ndarray, *keys: np.ndarray) -> np.ndarray:
-    """The place of every row among those of its agent, in the order of the keys; the last key counts most."""
+    """Return the rank of every row among the rows of its agent, sorted by the keys; the last key is the primary key."""
     order = np.lexsort((*keys, owner))
     sizes = np.bincount(owner)
     out = np.empty(len(owner), dtype=np.int64)
@@ -17,11 +17,11 @@ def places(owner: np.ndarray, *keys: np.ndarray) -> np.ndarray:
 
 
 def dealt(owner: np.ndarray, place: np.ndarray, first: np.ndarray, folds: int) -> np.ndarray:
-    """The fold of every row: the rows of each agent in turn, by their places, from the agent's first fold."""
+    """Return the fold of every row: the rows of an agent go to folds in turn, by place, from the agent's first fold."""
     return np.asarray((place + first[owner]) % folds)
 
 
 def split(fold: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """For each fold, which rows are not of it, to train on, and which are, to test on; rows of fold -1 are never."""
+    """Yield masks of the training and test rows of each fold; rows of fold -1 are never tested."""
     for k in np.unique(fold[fold >= 0]).tolist():
         yield fold != k, fold == k

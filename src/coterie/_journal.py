@@ -1,7 +1,7 @@
-"""A log of which every line, a json object, names the hash of the line before; and the file that it is appended to.
+"""A hash-chained log: every line is a json object that contains the hash of the line before; and its file.
 
-So a line that was changed, taken out or put in is noticed. Lines taken off the end are not, unless the number or the
-hash of the last one was noted elsewhere.
+A line that was changed, removed or inserted is detected. Lines removed from the end are not detected, unless the number
+or the hash of the last line is stored elsewhere.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def lockable() -> bool:
 
 
 class LogFile:
-    """A file, for its owner alone, that is only appended to: by one writer at a time, durably."""
+    """An append-only file, readable by its owner only, with one writer at a time and durable writes."""
 
     def __init__(self, path: Where, *, make: bool = True):
         new = make and not os.path.exists(path)
@@ -41,28 +41,28 @@ class LogFile:
             sync_folder(Path(path).parent)
 
     def lock(self, *, wait: bool) -> None:
-        """Be the only writer. If there is another one, wait for it or raise BlockingIOError."""
+        """Become the only writer; if there is another writer, wait or, without `wait`, raise BlockingIOError."""
         if fcntl is not None:
             fcntl.flock(self.file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
         self.size = os.fstat(self.file.fileno()).st_size
 
     @property
     def in_place(self) -> bool:
-        """Whether the file is still the one at its path."""
+        """Whether the path still names this file."""
         try:
             return os.path.samestat(os.stat(self.path), os.fstat(self.file.fileno()))
         except FileNotFoundError:
             return False
 
     def append(self, content: bytes) -> None:
-        """Write at the end. It is on the disk when this returns."""
+        """Append the content; it is on the disk when this returns."""
         fd = self.file.fileno()
         write_all(fd, content, self.size)
         sync(fd)
         self.size += len(content)
 
     def close(self) -> None:
-        """Give up the lock, also for forks that share it."""
+        """Close the file and release the lock, also for forked processes that share the lock."""
         if not self.file.closed:
             if fcntl is not None:
                 fcntl.flock(self.file, fcntl.LOCK_UN)
@@ -76,14 +76,14 @@ class LogFile:
 
 
 class Link(NamedTuple):
-    """How a line names the one before: in which field, what the first line has there, and which hash that is."""
+    """Chaining of lines: the field with the hash of the line before, its value in line 1, and the hash function."""
 
     field: str
     origin: str
     hash_of: Callable[[bytes, Record | None], str]
 
     def follow(self, lines: Iterable[bytes]) -> Iterator[tuple[Record | None, bool, str]]:
-        """Of each line the record (None if it is none), whether it names the hash of the line before, and its hash."""
+        """Yield for each line its record (or None), whether it contains the hash of the line before, and its hash."""
         before = self.origin
         for line in lines:
             record = parsed(line)
@@ -93,12 +93,12 @@ class Link(NamedTuple):
 
 
 def hash_of(content: bytes) -> str:
-    """SHA-256."""
+    """Return the SHA-256 of the content, in hexadecimal digits."""
     return hashlib.sha256(content).hexdigest()
 
 
 def parsed(line: bytes) -> Record | None:
-    """The json object of a line, or None if it is none."""
+    """Return the json object of a line, or None if the line is not a json object."""
     try:
         record = json.loads(line.decode("ascii"))
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""Laplace's approximation in NumPy: the mode of a penalised regression of classes, and moderated log-odds."""
+"""Laplace's approximation in NumPy: the mode of a penalised logistic regression, and moderated log-odds."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-#: Steps of Newton's method, at most, and what is left to gain when they end.
-STEPS, SETTLED = 50, 1e-10
+#: Largest number of Newton steps, and the Newton decrement at which they stop.
+MAX_STEPS, MIN_DECREMENT = 50, 1e-10
 
 
 def expit(z: Any) -> Any:
-    """1 / (1 + exp(-z)), without overflow and without SciPy, which takes longer to import than a fit."""
+    """Return 1 / (1 + exp(-z)) without overflow, and without SciPy, whose import takes longer than a fit."""
     return 0.5 * (1.0 + np.tanh(0.5 * z))
 
 
 def moderated(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
-    """Log-odds that allow for what is not known: those of the mean probability, nearly (MacKay, 1992)."""
+    """Return approximate log-odds of the mean probability, for normally distributed log-odds (MacKay, 1992)."""
     return mean / np.sqrt(1.0 + np.pi / 8.0 * variance)
 
 
@@ -25,13 +25,13 @@ class LogisticMode(NamedTuple):
 
     theta: np.ndarray  # (p,)
     cost: float  # minus the logarithm of likelihood times prior, without the constants of the prior
-    hessian: np.ndarray  # (p, p) of the cost
+    hessian: np.ndarray  # (p, p) second derivative of the cost
 
 
 def logistic_mode(
-    X: np.ndarray, signs: np.ndarray, mean: np.ndarray, precision: np.ndarray, offset: Any = 0.0, steps: int = STEPS
+    X: np.ndarray, signs: np.ndarray, mean: np.ndarray, precision: np.ndarray, offset: Any = 0.0, steps: int = MAX_STEPS
 ) -> LogisticMode:
-    """The mode for labels -1 and 1 whose log-odds are ``offset + X theta``, by Newton's method with a line search."""
+    """Return the mode for labels -1 and 1 with log-odds ``offset + X theta``, by Newton's method with a line search."""
 
     def cost(theta: np.ndarray) -> float:
         misfit = np.logaddexp(0.0, -signs * (offset + X @ theta)).sum()
@@ -47,6 +47,6 @@ def logistic_mode(
         while length > 1e-6 and cost(theta - length * step) > here - 1e-4 * length * gain:
             length *= 0.5
         theta = theta - length * step
-        if gain < SETTLED:
+        if gain < MIN_DECREMENT:
             break
     return LogisticMode(theta, cost(theta), hessian)

@@ -1,4 +1,4 @@
-"""A progress bar for whatever takes ``progress=``, with the time that is left where the end is known."""
+"""A progress bar for functions with an argument ``progress``."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ if TYPE_CHECKING:
 def progress_bar(
     text: str, known: bool = True, unit: str = "rounds", console: Console | None = None, quiet: bool = False
 ) -> Iterator[Callable[..., None]]:
-    """A progress bar, shown from the first call on: pass what it gives as ``progress=``.
+    """Show a progress bar: pass the function that the context manager returns as ``progress``.
 
     Parameters
     ----------
     text : str
-        What is being done.
+        Description of the work.
     known : bool
-        Whether the end is known: then the bar tells how much there is in all, and the time left. Where work ends when
-        it has converged, as in ``fit``, it only tells what is done and the time it has taken.
+        Whether the total amount of work is known: the bar then shows the total and the remaining time. For work that
+        ends at convergence, as in ``fit``, the bar shows the amount of work done and the elapsed time.
     unit : str
-        What is counted where the end is not known.
+        Unit of the amount of work, if the total is not known.
     console : rich.console.Console, optional
-        Where it is shown. Default: standard error. Where that is no terminal, only the end is shown.
+        Console of the bar. Default: standard error. If the console is not a terminal, only the end is shown.
     quiet : bool
         Show nothing.
 
     Returns
     -------
     context manager
-        It gives a function of (done, total).
+        Returns a function of (done, total).
 
     Examples
     --------

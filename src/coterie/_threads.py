@@ -1,7 +1,7 @@
-"""How many threads work at once, and work that is divided among them.
+"""Run work in several threads.
 
-Work is cut into the same parts whatever the number of threads, and results are put together in the order of the parts:
-so a result never depends on how many there were.
+Work is split into parts that do not depend on the number of threads, and results are combined in the order of the
+parts, so that results do not depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -22,33 +22,34 @@ Result = TypeVar("Result")
 
 
 def threads(n_jobs: int | None) -> int:
-    """How many threads ``n_jobs`` stands for.
+    """Return the number of threads for ``n_jobs``.
 
-    None is one for each core that this process may use, or what ``OMP_NUM_THREADS`` says; so work that is spread over
-    processes by joblib, which sets it, does not ask for more threads than there are cores. Negative numbers count from
-    the cores, as in scikit-learn: -1 is all of them.
+    None is ``OMP_NUM_THREADS`` if set, and one thread for each core that this process may use otherwise. joblib sets
+    ``OMP_NUM_THREADS`` in its processes, so that there are no more threads than cores. Negative numbers are relative to
+    the number of cores, as in scikit-learn: -1 is all cores.
     """
     if n_jobs is None:
         said = os.environ.get("OMP_NUM_THREADS", "")
         return int(said) if said.isdigit() and int(said) > 0 else _cores()
     if type(n_jobs) is int and n_jobs > 0:
-        return n_jobs  # without a look at the machine, which takes a tenth of a second the first time
+        return n_jobs  # counting the cores takes a tenth of a second the first time
     count = integer("n_jobs", n_jobs, least=-_cores())
     if count == 0:
         raise ParameterError("n_jobs=0: at least one thread must work; None or -1 is one for each core")
     return count if count > 0 else _cores() + 1 + count
 
 
-#: How many modules there were when libraries of threads were looked for, and what was found.
+#: Number of imported modules at the last search for threading libraries, and the libraries found.
 _found: tuple[int, Any] = (0, None)
 
 
 @contextmanager
 def one_thread(user_api: str | None = "blas") -> Iterator[None]:
-    """A BLAS works in one thread, for as long as the context or the decorated function lasts; None: OpenMP, too.
+    """Limit BLAS to one thread within the context or the decorated function; with ``None``, OpenMP, too.
 
-    In thousands of small factorisations its threads would spend their time waiting for each other, 40 times the work.
-    To look for the libraries takes milliseconds, as long as a small fit: so once, until modules bring others.
+    In thousands of small factorisations, the threads of BLAS would spend their time waiting for each other: 40 times
+    the work. Searching for the libraries takes milliseconds, as long as a small fit, so the search is only repeated
+    after modules were imported.
     """
     global _found
     from threadpoolctl import ThreadpoolController
@@ -62,10 +63,11 @@ def one_thread(user_api: str | None = "blas") -> Iterator[None]:
 def in_threads(
     work: Callable[[Part], Result], parts: Iterable[Part], n_jobs: int | None = None, stop: Event | None = None
 ) -> list[Result]:
-    """``[work(part) for part in parts]``, several at a time; the first error is raised, and what has not begun is not.
+    """Return ``[work(part) for part in parts]``, computed in several threads; raise the first error.
 
-    `stop` is set by an error, or an interruption: long work can look at it, and need not be waited for.
-    Threads gain where the work leaves Python: compiled kernels, and NumPy on large arrays.
+    After an error or an interruption, parts that have not begun are skipped, and `stop` is set, which long work can
+    check in order to end early. Threads only help work that releases the GIL: compiled kernels, and NumPy on large
+    arrays.
     """
     parts = list(parts)
     count = min(threads(n_jobs), len(parts))
@@ -79,7 +81,7 @@ def in_threads(
             return work(part)
         except BaseException as error:
             errors.append(error)
-            stop.set()  # here, not where results are waited for: those of earlier parts may be long in coming
+            stop.set()  # here, because the loop below may still wait for the results of earlier parts
             raise
 
     try:
@@ -87,14 +89,14 @@ def in_threads(
     except BaseException:
         stop.set()
         if errors:
-            raise errors[0] from None  # the first, and not that of work that ended because of it
+            raise errors[0] from None  # the first error, not an error of work that was stopped because of it
         raise
     finally:
         pool.shutdown(cancel_futures=True)
 
 
 def _cores() -> int:
-    """How many cores this process may use: of those the machine has, those that a container or a mask leaves."""
-    from joblib import cpu_count  # not above: most commands need none of it
+    """Return the number of cores that this process may use, within the limits of containers and CPU masks."""
+    from joblib import cpu_count  # not above: most commands do not need joblib
 
     return int(cpu_count())

@@ -1,7 +1,7 @@
-"""Ray actors that host parts of some work, of which any may die; and what passes between them and this process.
+"""Ray actors that host parts of some work, any of which may die, and their communication with this process.
 
-A part is on one actor at a time. When an actor dies, its parts are dealt out to those that are left, each of which
-begins it anew from what it is told. Answers come with what was logged on the way, which is logged here.
+Every part is hosted by one actor at a time. When an actor dies, its parts are assigned to the remaining actors, which
+begin them anew. Answers come with the log records of the actor, which are logged in this process.
 """
 
 from __future__ import annotations
@@ -18,32 +18,32 @@ from .errors import ClusterError, CoterieError, about
 
 log = logging.getLogger("coterie")
 
-#: What a worker has logged: name of the logger, level, message.
+#: A log record of a worker: name of the logger, level, message.
 Record = tuple[str, int, str]
-#: Ray's words for what a worker does not find.
+#: Ray's messages about a module or name that a worker cannot import.
 UNKNOWN = re.compile(r"No module named '([\w.]+)'|ImportError: (.+)")
-#: How many actors of a pool may die.
+#: Number of actors of a pool that may die.
 MAX_DEATHS = 20
-#: Seconds in which an actor must begin, if there is none left; in which one that was out of reach must answer; and
-#: after which to say that the cluster is busy.
-BEGIN_SECONDS, ANSWER_SECONDS, WAIT = 120.0, 3.0, 20.0
+#: Seconds: for a new actor to begin, if no other is left; for an unreachable actor to answer; and before the log says
+#: that the cluster is busy.
+BEGIN_SECONDS, ANSWER_SECONDS, BUSY_SECONDS = 120.0, 3.0, 20.0
 
-#: Answers that have not come yet: of which actor, and about which parts.
+#: Pending answers: the actor's number and the parts of each.
 Waiting = dict[Any, tuple[int, list[int]]]
 
 
 class Host:
-    """An actor that hosts parts: a subclass says how to ``begin`` one, and has a method for whatever is asked of it."""
+    """An actor that hosts parts; a subclass implements ``begin``, and a method for each call."""
 
     def __init__(self, level: int):
         self._log, self._parts = WorkerLog(level), dict[int, Any]()
 
     def begin(self, part: int, *given: Any) -> tuple[Any, Any]:
-        """What it hosts as this part, which it may host already, and what it answers."""
+        """Return the object to host for a part, which may be hosted already, and the answer to send back."""
         raise NotImplementedError
 
     def hosted(self) -> tuple[list[int], list[Record]]:
-        """Which parts it hosts."""
+        """Return the numbers of the hosted parts."""
         return list(self._parts), self._log.take()
 
     def host(self, part: int, *given: Any) -> tuple[dict[int, Any], list[Record]]:
@@ -52,15 +52,16 @@ class Host:
         return {part: answer}, self._log.take()
 
     def call(self, name: str, given: Mapping[int, tuple[Any, ...]]) -> tuple[dict[int, Any], list[Record]]:
-        """What a method answers about some parts, each with arguments of its own."""
+        """Return the answers of a method for some parts, each with arguments of its own."""
         return {part: getattr(self, name)(part, *arguments) for part, arguments in given.items()}, self._log.take()
 
 
 class Pool:
-    """Actors, and the parts that each of them hosts; the largest parts are dealt out first.
+    """Actors and the parts that each of them hosts; the largest parts are assigned first.
 
-    ``sizes`` are those of the parts, and ``counts`` how many `units` each of them is, for messages. ``given(part)`` are
-    the arguments of :meth:`Host.begin`. ``start`` starts another actor when none is left; without it, that is the end.
+    ``sizes`` are the sizes of the parts, and ``counts`` their numbers of `units`, for messages. ``given(part)`` are the
+    arguments of :meth:`Host.begin`. ``start`` starts another actor when none is left; without ``start``, a ClusterError
+    is raised.
     """
 
     def __init__(
@@ -80,7 +81,7 @@ class Pool:
         self._hosting: dict[int, Any] = {}  # parts that an actor has just been asked to host
 
     def settle(self) -> list[Any]:
-        """Deal out all parts, first to actors that host them already. What each answers as it begins."""
+        """Assign all parts, first to actors that host them already; return the answers of :meth:`Host.begin`."""
         asked = {actor.hosted.remote(): k for k, actor in self._alive.items()}
         await_all(self.ray, list(asked), "worker(s)")
         hosted: dict[int, int] = {}
@@ -93,9 +94,9 @@ class Pool:
         return self.gather("", dict.fromkeys(range(len(self._sizes)), ()))
 
     def ask(self, name: str, given: Mapping[int, tuple[Any, ...]]) -> Waiting:
-        """Ask about some parts, each with arguments of its own: one call for each actor.
+        """Call the method `name` for some parts, each with arguments of its own, with one call for each actor.
 
-        A part that another actor has just been asked to host is not asked: what that one answers as it begins will do.
+        A part that an actor has just been asked to host is not called: the answer of :meth:`Host.begin` is used.
         """
         waiting: Waiting = {}
         calls: dict[int, dict[int, tuple[Any, ...]]] = {}
@@ -109,18 +110,18 @@ class Pool:
         return waiting
 
     def next(self, waiting: Waiting) -> list[tuple[int, Any]]:
-        """The next answers to come, with their parts; none if an actor died instead, and its parts are begun anew."""
+        """Return the next answers, with their parts; none if the actor died, and its parts are begun anew."""
         [reference], _ = self.ray.wait(list(waiting), num_returns=1)
         k, parts = waiting.pop(reference)
         found = self._fetch(reference, k)
         if found is not None:
             return list(found.items())
-        for part in parts:  # they are somewhere else now
+        for part in parts:  # another actor hosts them now
             self._await_host(part, waiting)
         return []
 
     def gather(self, name: str, given: Mapping[int, tuple[Any, ...]]) -> list[Any]:
-        """Answers about some parts, in their order here."""
+        """Return the answers for some parts, in the order of `given`."""
         waiting, answers = self.ask(name, given), dict[int, Any]()
         while waiting:
             answers |= dict(self.next(waiting))
@@ -130,7 +131,7 @@ class Pool:
         waiting[self._hosting.pop(part)] = (self._home[part], [part])
 
     def _fetch(self, reference: Any, k: int) -> Any:
-        """An answer; None if the actor has died, after its parts have been dealt out."""
+        """Return an answer; None if the actor has died, after its parts have been assigned to others."""
         try:
             with causes(self.ray, but=gone(self.ray)):
                 answer, records = self.ray.get(reference)
@@ -141,13 +142,13 @@ class Pool:
                 death = death_of(self.ray, self._alive[k], self._alive[k].hosted, error)
                 if death is not None:
                     self._bury(k, death)
-                else:  # it was out of reach for a while: nobody knows what it has done since
+                else:  # the actor was unreachable for a while, and its state is unknown
                     for part in [part for part, home in self._home.items() if home == k]:
                         self._host(part, k)
             return None
 
     def _bury(self, k: int, reason: str) -> None:
-        """Deal out the parts of an actor that has died."""
+        """Assign the parts of an actor that has died to others."""
         del self._alive[k]
         self.deaths += 1
         parts = [part for part, home in self._home.items() if home == k]
@@ -179,7 +180,7 @@ class Pool:
         return actor
 
     def _deal(self, parts: list[int]) -> None:
-        """Give each part to the actor with the least to do."""
+        """Assign each part to the actor with the smallest load."""
         load = dict.fromkeys(self._alive, 0)
         for part in self._home.keys() - parts:
             load[self._home[part]] += self._sizes[part]
@@ -194,8 +195,8 @@ class Pool:
 
 
 def await_all(ray: Any, references: list[Any], units: str) -> None:
-    """Wait a while for all answers, and say so if they take longer."""
-    _, missing = ray.wait(references, num_returns=len(references), timeout=WAIT)
+    """Wait for all answers for a while, and log a warning if they take longer."""
+    _, missing = ray.wait(references, num_returns=len(references), timeout=BUSY_SECONDS)
     if missing:
         log.warning("waiting for %d %s: the cluster is busy", len(missing), units)
 
@@ -204,27 +205,27 @@ def await_all(ray: Any, references: list[Any], units: str) -> None:
 
 
 class WorkerLog(logging.Handler):
-    """Keeps what coterie logs in a worker, from a level on, until it is taken."""
+    """Collects the log records of coterie in a worker, from a level on."""
 
     def __init__(self, level: int = logging.WARNING):
         super().__init__(level)
         self._records: list[Record] = []
         log.setLevel(level)
-        log.propagate = False  # or it would be printed on the worker, where nobody looks
+        log.propagate = False  # otherwise records would be printed on the worker's machine
         log.addHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep one record."""
+        """Store one record."""
         self._records.append((record.name, record.levelno, record.getMessage()))
 
     def take(self) -> list[Record]:
-        """What was logged since the last time."""
+        """Return the records logged since the last call."""
         records, self._records = self._records, []
         return records
 
 
 def replay(records: Iterable[Record]) -> None:
-    """Log here what a worker has logged."""
+    """Log the records of a worker in this process."""
     for name, level, message in records:
         logging.getLogger(name).log(level, "%s", message)
 
@@ -234,16 +235,16 @@ def replay(records: Iterable[Record]) -> None:
 
 @contextmanager
 def causes(ray: Any, what: str = "", but: tuple[type[BaseException], ...] = ()) -> Iterator[None]:
-    """Let an error of ours come out of Ray as it was raised, and any other one as a ClusterError, ``but`` for some.
+    """Raise a CoterieError of a worker as it is, and any other error as a ClusterError, except the types `but`.
 
-    Its message begins with `what`, if there are several things it could be about.
+    The message begins with `what`, if given.
     """
     try:
         yield
     except but:
         raise
     except ray.exceptions.RayTaskError as error:
-        cause: Any = error.cause  # not the error itself, which Ray makes an instance of its cause's class, too
+        cause: Any = error.cause  # not the error itself: Ray makes it an instance of the class of its cause
         while cause is not None and not isinstance(cause, CoterieError):
             cause = getattr(cause, "cause", None)
         if cause is not None:
@@ -259,7 +260,7 @@ def causes(ray: Any, what: str = "", but: tuple[type[BaseException], ...] = ()) 
 
 
 def reason_of(error: BaseException) -> str:
-    """Why a worker died, as far as Ray knows, in one line."""
+    """Return Ray's reason for the death of a worker, in one line."""
     text = " ".join(str(getattr(error, "error_msg", None) or error).split())
     text = re.sub(r"(class_name|actor_id|pid|namespace|ip): \S+|The actor is dead because|actor [0-9a-f]{32}", "", text)
     text = " ".join(text.split()).partition("Some common causes")[0]
@@ -267,7 +268,7 @@ def reason_of(error: BaseException) -> str:
 
 
 def _logs(ray: Any) -> str:
-    """Where to look for what a worker has said last, if it is known."""
+    """Return a hint at the folder with the output of workers, if it is known."""
     try:
         folder = ray._private.worker._global_node.get_logs_dir_path()
     except AttributeError:  # connected from outside, or another version of Ray
@@ -276,12 +277,12 @@ def _logs(ray: Any) -> str:
 
 
 def gone(ray: Any) -> tuple[type[BaseException], ...]:
-    """What Ray raises when an actor has died, or the machine on which its answer was."""
+    """Return the exceptions that Ray raises when an actor, or the machine with its answer, has died."""
     return ray.exceptions.RayActorError, ray.exceptions.ObjectLostError
 
 
 def death_of(ray: Any, actor: Any, call: Any, error: BaseException) -> str | None:
-    """Why an actor died, in one line; None if it was only out of reach for a while, and answers a call again."""
+    """Return the reason for an actor's death, in one line; None if the actor answers again."""
     until = time.monotonic() + ANSWER_SECONDS
     silent = (ray.exceptions.ActorUnavailableError, ray.exceptions.GetTimeoutError)
     while isinstance(error, silent):
@@ -293,7 +294,7 @@ def death_of(ray: Any, actor: Any, call: Any, error: BaseException) -> str | Non
         if time.monotonic() > until:
             break
         time.sleep(0.2)
-    ray.kill(actor)  # if it lives after all: what it would still do, another one is going to do
+    ray.kill(actor)  # the actor may still live, and another actor takes over its work
     if isinstance(error, silent):
         return f"it cannot be reached any more, not within {ANSWER_SECONDS:g} s"
     return reason_of(error)

@@ -1,32 +1,32 @@
-"""Everything coterie refuses, and why. One tree, so that one ``except`` catches what you mean to catch.
+"""The exceptions of coterie, in one tree: every one derives from :class:`CoterieError`.
 
 ::
 
     CoterieError
-     ├── InputError (ValueError)        something given to coterie is not what it must be
-     │    ├── DataError                 rows, labels, agent ids, files
+     ├── InputError (ValueError)        an input is invalid
+     │    ├── DataError                 invalid rows, labels, agent ids or files
      │    │    ├── MissingDataError     a real dataset is not on this machine
-     │    │    └── SignatureError       not signed by the one who had to
-     │    ├── GraphError                weights, edges
-     │    └── ParameterError            a number or a name out of its range
-     ├── MismatchError (TypeError)      two good things that do not go together (a method and a loss)
-     ├── DeclarationError (TypeError)   your own loss, method or rule lacks a part, or has an unknown one
+     │    │    └── SignatureError       the expected signature is missing or wrong
+     │    ├── GraphError                invalid weights or edges
+     │    └── ParameterError            an invalid number or name
+     ├── MismatchError (TypeError)      two valid inputs cannot be combined, such as a method and a loss
+     ├── DeclarationError (TypeError)   a user-defined loss, method or rule lacks a part, or has an unknown part
      ├── CapacityError (RuntimeError)   a buffer too small for the messages of a method
-     ├── CompileError (RuntimeError)    a method of a rule that compiled code cannot run
+     ├── CompileError (RuntimeError)    Numba cannot compile a method of a rule
      ├── ConvergenceError (RuntimeError) an exact solver did not reach its tolerance
-     ├── StudyError (RuntimeError)      some pieces of a study have failed; the others are in its ``study``
-     ├── ClusterError (RuntimeError)    a cluster cannot be reached, or lost what cannot be replaced
+     ├── StudyError (RuntimeError)      some runs of a study failed; the attribute ``study`` holds the other results
+     ├── ClusterError (RuntimeError)    a cluster cannot be reached, or has lost data that cannot be restored
      ├── BudgetError (RuntimeError)     a privacy budget is spent
      ├── LedgerError (RuntimeError)     a privacy ledger is damaged, missing or in use
      ├── FileError (OSError)            a file cannot be read or written
-     ├── IdentityError (RuntimeError)   a peer's or a group's own files are damaged, missing or open to others
+     ├── IdentityError (RuntimeError)   the identity files of a peer or group are damaged, missing or readable by others
      │    └── RemovedError              a peer is no longer on its group's list of members
-     ├── StateError (RuntimeError)      what a peer keeps across restarts is damaged, or another peer's
-     ├── ContractError (AssertionError) a loss or a method broke a promise checked by coterie.testing
+     ├── StateError (RuntimeError)      the saved state of a peer is damaged, or belongs to another peer
+     ├── ContractError (AssertionError) a loss or a method fails a check of coterie.testing
      ├── NotFittedError (ValueError, AttributeError) a model is used before it is fitted
      └── MissingExtra (ImportError)     an optional dependency is not installed
 
-An error says what was found, what was expected, and what to do about it.
+Every message says what was found, what was expected, and what to do.
 """
 
 from __future__ import annotations
@@ -35,39 +35,39 @@ import sys
 
 
 class CoterieError(Exception):
-    """Root of the tree."""
+    """Base class of all exceptions of coterie."""
 
 
 class InputError(CoterieError, ValueError):
-    """Something given to coterie is not what it must be."""
+    """An input is invalid."""
 
 
 class DataError(InputError):
-    """Rows, labels or agent ids are not what they must be."""
+    """Rows, labels, agent ids or files are invalid."""
 
 
 class MissingDataError(DataError):
-    """A real dataset is not on this machine; the message says how to get it."""
+    """A real dataset is not on this machine; the message says how to download the files."""
 
 
 class SignatureError(DataError):
-    """Something is not signed by the one who had to sign it."""
+    """The expected signature is missing or wrong."""
 
 
 class GraphError(InputError):
-    """Weights or edges are not what they must be."""
+    """Weights or edges are invalid."""
 
 
 class ParameterError(InputError):
-    """A number or a name is out of its range."""
+    """A number or a name is outside its allowed values."""
 
 
 class MismatchError(CoterieError, TypeError):
-    """Two good things that do not go together, such as a method and a loss."""
+    """Two valid inputs cannot be combined, such as a method and a loss."""
 
 
 class DeclarationError(CoterieError, TypeError):
-    """A loss, a method or a rule of your own lacks a part that it must have, or has one that is not known."""
+    """A user-defined loss, method or rule lacks a required part, or has an unknown part."""
 
 
 class CapacityError(CoterieError, RuntimeError):
@@ -75,7 +75,7 @@ class CapacityError(CoterieError, RuntimeError):
 
 
 class CompileError(CoterieError, RuntimeError):
-    """Numba cannot compile a method of a rule; its own error is the cause of this one."""
+    """Numba cannot compile a method of a rule; ``__cause__`` is Numba's own error."""
 
 
 class ConvergenceError(CoterieError, RuntimeError):
@@ -83,17 +83,17 @@ class ConvergenceError(CoterieError, RuntimeError):
 
 
 class StudyError(CoterieError, RuntimeError):
-    """Some pieces of a study have failed; what the others found is in ``study``."""
+    """Some runs of a study failed; the attribute ``study`` holds the results of the other runs."""
 
     study: object = None
 
 
 class ClusterError(CoterieError, RuntimeError):
-    """A cluster cannot be reached, or lost what cannot be replaced."""
+    """A cluster cannot be reached, or has lost data that cannot be restored."""
 
 
 class ContractError(CoterieError, AssertionError):
-    """A loss or a method broke a promise that :mod:`coterie.testing` checks."""
+    """A loss or a method fails a check of :mod:`coterie.testing`."""
 
 
 class MissingExtra(CoterieError, ImportError):  # noqa: N818 - it names what is missing
@@ -101,11 +101,14 @@ class MissingExtra(CoterieError, ImportError):  # noqa: N818 - it names what is 
 
 
 class NotFittedError(CoterieError, ValueError, AttributeError):
-    """A model is used before it is fitted; scikit-learn's error of that name, too, where scikit-learn is loaded."""
+    """A model is used before it is fitted.
+
+    Where scikit-learn is loaded, the error is an instance of ``sklearn.exceptions.NotFittedError``, too.
+    """
 
     @classmethod
     def of(cls, estimator: object) -> Exception:
-        """The error for an estimator."""
+        """Return the error for an estimator."""
         message = (
             f"This {type(estimator).__name__} instance is not fitted yet. "
             "Call 'fit' with appropriate arguments before using this estimator."
@@ -119,7 +122,7 @@ class NotFittedError(CoterieError, ValueError, AttributeError):
 
 
 class ExtrapolationWarning(UserWarning):
-    """Rows to predict lie outside the range of their agents' own rows."""
+    """Rows to predict lie outside the range of their agents' training rows."""
 
 
 class BudgetError(CoterieError, RuntimeError):
@@ -138,17 +141,17 @@ class FileError(CoterieError, OSError):
 
 
 class IdentityError(CoterieError, RuntimeError):
-    """The own files of a peer or a group are damaged, missing, open to others, or there already."""
+    """The identity files of a peer or a group are damaged, missing, readable by others, or exist already."""
 
 
 class RemovedError(IdentityError):
-    """A peer is no longer on its group's list of members: to start it again does not help."""
+    """A peer is no longer on its group's list of members; starting the peer again does not help."""
 
 
 class StateError(CoterieError, RuntimeError):
-    """What a peer keeps across restarts is damaged, or that of another peer or run."""
+    """The state that a peer keeps across restarts is damaged, or belongs to another peer or run."""
 
 
 def about(error: CoterieError, what: str) -> CoterieError:
-    """The same error, saying first which of many things it is about."""
+    """Return a copy of `error` whose message begins with `what`, the thing that the error is about."""
     return type(error)(f"{what}: {error}") if what else error

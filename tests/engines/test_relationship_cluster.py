@@ -97,8 +97,8 @@ def scratch(tmp_path, monkeypatch):
 @pytest.fixture
 def often(monkeypatch):
     """Checkpoints after every look at the run."""
-    monkeypatch.setattr(checkpoints, "EVERY", 0.0)
-    monkeypatch.setattr(checkpoints, "PAUSES", 0.0)
+    monkeypatch.setattr(checkpoints, "MIN_INTERVAL_SECONDS", 0.0)
+    monkeypatch.setattr(checkpoints, "MIN_INTERVAL_FACTOR", 0.0)
 
 
 class Once:
@@ -360,7 +360,7 @@ DRIVER = """
     import coterie as ct
     from coterie.multitask import checkpoints
 
-    checkpoints.EVERY = 0.0
+    checkpoints.MIN_INTERVAL_SECONDS = 0.0
     folder, out, stop = sys.argv[1], sys.argv[2], int(sys.argv[3])
     task = ct.datasets.related_tasks(n=6, p=5, rows=80, seed=0, parents=2)
 

@@ -419,7 +419,7 @@ def test_what_is_refused(options, error, message):
         ((3, N), {}, "build=3 must be a function"),
         ((build, 0), {}, "n = 0: expected an integer >= 1"),
         ((build, N, "cd"), {}, "objective='cd' must be a constructor"),
-        ((build, N), {"ridge": np.ones(N)}, "ridge is an array: settings are for all agents"),
+        ((build, N), {"ridge": np.ones(N)}, "ridge is an array: settings are common to all agents"),
     ],
 )
 def test_bad_recipes(arguments, settings, message):

@@ -1,11 +1,11 @@
-"""What coterie found and wrote on the day when this was run last: ``python tests/golden/make.py`` writes it anew.
+"""Stored results and files of coterie, for comparison: ``python tests/golden/make.py`` writes them anew.
 
-Run it only when numbers or files are to change, or when there is a new case; the change then says why, and the diff of
-``numbers.json`` shows what. Files that hold keys, ids of processes or dates (``RANDOM``) are written only where they
-are absent: delete their folder to make new ones. The keys in them are for tests, and open nothing.
+Run this script only when numbers or files are meant to change, or for a new case; the commit then explains the change,
+and the diff of ``numbers.json`` shows the change. Files with keys, process ids or dates (``RANDOM``) are only written
+if they are missing: delete their folder to make new ones. The keys are for tests only.
 
-A case is a name with two halves: ``write`` leaves files in a folder, and ``read`` makes numbers of them. Cases without
-files have the second half alone. ``test_golden.py`` compares both with what is stored here.
+A case is a name with two functions: ``write`` writes files into a folder, and ``read`` computes numbers from these
+files. Cases without files only have ``read``. ``test_golden.py`` compares files and numbers with the stored ones.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ DAYS = 36_000
 
 
 class Case(NamedTuple):
-    """What is stored under a name."""
+    """Results stored under a name."""
 
     read: Callable[[Path], Any]
     write: Callable[[Path], Any] | None = None
@@ -199,7 +199,8 @@ RUNS |= {f"{name} late": run(name, seed=3, conditions=LATE) for name in ("cd", "
 RUNS |= {
     f"robust {rule!r}": run(ct.Robust("cd", rule))
     for rule in (
-        ct.robust.Clipping(0.5), ct.robust.Consensus(0.4), ct.robust.GeometricMedian(), ct.robust.Krum(1), ct.robust.Median(), ct.robust.TrimmedMean(0.3),
+        ct.robust.Clipping(0.5), ct.robust.Consensus(0.4), ct.robust.GeometricMedian(), ct.robust.Krum(1),
+        ct.robust.Median(), ct.robust.TrimmedMean(0.3),
     )
 }  # fmt: skip
 RUNS |= {
@@ -342,7 +343,7 @@ def _(folder: Path) -> Any:
 
 @cache
 def tables() -> dict[str, tuple[Any, Any]]:
-    """Features, of which the first column says whose row it is, and what is to be predicted."""
+    """Return features, with the agent in the first column, and labels."""
     houses, firms, lives = ct.datasets.radon(), ct.datasets.grunfeld(), ct.datasets.gapminder().iloc[:300]
     X, y = firms[["firm", "value", "capital"]], firms["invest"] / 100.0
     wide = np.random.default_rng(3).normal(size=(24, 151))
@@ -409,7 +410,7 @@ def fitted(folder: Path, name: str) -> None:
 
 
 def predicted(folder: Path, name: str) -> dict[str, Any]:
-    """What the model in a folder says of some rows, of which one is somebody's whom it has never met."""
+    """Return predictions of the model in a folder for some rows, one of an unknown agent."""
     model, X = ct.load(folder), tables()[MODELS[name][1]][0]
     some = X.iloc[:: max(1, len(X) // 12)].copy()
     some[some.columns[0]] = ["nobody", *some.iloc[1:, 0]]
@@ -438,7 +439,7 @@ def half(folder: Path) -> None:
 
 @case("runs", half)
 def _(folder: Path) -> Any:
-    """What is in the files; and what comes of it when they go on."""
+    """Return the content of the files, and the results of continued runs."""
     first, second = ct.load(folder / "run.npz"), ct.load(folder / "learned.npz")
     on = ct.simulate(hard(), "cd", wakes=20, start=first)
     late = ct.simulate(hard(), ct.Learned("cd", LEARNED, 3), wakes=20, start=second, conditions=LATE)
@@ -465,7 +466,10 @@ class EndedError(Exception):
 
 
 def related(folder: Path, tell: Callable[[int, float], None]) -> ct.multitask.Relationship:
-    often = patch.multiple(checkpoints, EVERY=0.0, PAUSES=0.0), patch.object(learn, "PROGRESS_SECONDS", 0.0)
+    often = (
+        patch.multiple(checkpoints, MIN_INTERVAL_SECONDS=0.0, MIN_INTERVAL_FACTOR=0.0),
+        patch.object(learn, "PROGRESS_SECONDS", 0.0),
+    )
     with often[0], often[1]:
         return ct.relationship(tasks(), lam=0.05, alternations=12, passes=2.0, resume=folder, progress=tell)
 
@@ -582,7 +586,7 @@ def _(folder: Path) -> Any:
 
 
 def peers(folder: Path, words: str) -> None:
-    """Some seconds of a group in memory: what all of them have kept, and what the first one has sent."""
+    """Run a group in memory for some seconds: store the states of all peers, and the messages of the first peer."""
     group = small.SmallGroup(words).start().run(4.0)
     for i, node in group.nodes.items():
         (folder / f"state-{i}").write_bytes(node.record())
@@ -591,7 +595,7 @@ def peers(folder: Path, words: str) -> None:
 
 
 def of_peers(folder: Path, words: str) -> Any:
-    """What their states say; what packets say; and what they learn in some more seconds."""
+    """Return the content of states and packets, and the models after some more seconds."""
     group = small.SmallGroup(words)
     for i, store in enumerate(group.stores):
         store.save((folder / f"state-{i}").read_bytes())
@@ -647,7 +651,7 @@ def _(folder: Path) -> Any:
 
 
 def numbers_of(name: str, folder: Path) -> Any:
-    """What is read from a folder, as json has it."""
+    """Return the numbers read from a folder, as json values."""
     return json.loads(json.dumps(told(CASES[name].read(folder))))
 
 

@@ -118,7 +118,7 @@ def test_a_debit_is_durable_before_its_noise_is_drawn(name, tmp_path, monkeypatc
 @needs_proc
 @pytest.mark.parametrize("words", ["private", "published", "pooled in private"])
 def test_a_member_of_a_group_keeps_the_order(words, tmp_path, monkeypatch):
-    """The same of a whole peer, with its state on disk: the debit, the noise, the messages kept, the state, the mail."""
+    """A whole peer with its state on disk keeps the order: debit, noise, kept messages, state, mail."""
     from coterie.peers.node.node import Node
     from coterie.peers.node.state import FileStore
 

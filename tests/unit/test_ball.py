@@ -145,7 +145,7 @@ def test_value_is_the_formula_and_gradient_and_hessian_its_derivatives(loss, out
     np.testing.assert_allclose(objective.hessian(theta)(way), change, rtol=1e-6, atol=1e-7)
     losses = objective.losses(theta)
     assert losses[1] == 0.0
-    np.testing.assert_allclose(objective.tied.quadratic(theta) + objective.importance * losses, value)
+    np.testing.assert_allclose(objective.unconstrained.quadratic(theta) + objective.importance * losses, value)
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -315,6 +315,6 @@ def test_refusals(monkeypatch):
             replace(good, outputs=outputs)
     with pytest.raises(MismatchError, match="not smooth"):
         minimise_on_balls(replace(good, loss=ct.Hinge()))
-    monkeypatch.setattr(ball_module, "STEPS", 5)
-    with pytest.raises(ConvergenceError, match="after 5 steps, the objective around agent number 0"):
+    monkeypatch.setattr(ball_module, "MAX_STEPS", 5)
+    with pytest.raises(ConvergenceError, match="after 5 steps, the gap of the component of agent number 0"):
         minimise_on_balls(good)

@@ -51,8 +51,8 @@ def small_blocks(monkeypatch):
     """Everything is cut into many parts, as large problems are."""
     for module in (batches_module, objective_module):
         monkeypatch.setattr(module, "NUMBERS", 50)
-    monkeypatch.setattr(objective_module, "SPAN", 8)
-    monkeypatch.setattr(exact, "FEW", 1000)
+    monkeypatch.setattr(objective_module, "AGENTS_PER_SPAN", 8)
+    monkeypatch.setattr(exact, "MAX_GROUP_NUMBERS", 1000)
 
 
 # ---------------------------------------------------------------- models trained alone
@@ -159,7 +159,7 @@ def test_many_parts_are_one(loss, monkeypatch, request):
 
     whole = numbers()
     request.getfixturevalue("small_blocks")
-    monkeypatch.setattr(objective_module, "PIECE", 20)
+    monkeypatch.setattr(objective_module, "MAX_PIECE_NUMBERS", 20)
     for one, other in zip(whole, numbers(), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12)
 
@@ -182,7 +182,7 @@ def test_rows_in_single_precision_are_summed_in_double(loss):
 def test_the_preconditioner_of_very_many_agents(monkeypatch):
     """In single precision, the solution is as exact."""
     best = make("logistic", n=500, most=10).solve()
-    monkeypatch.setattr(exact.systems, "BLOCKS", 0)
+    monkeypatch.setattr(exact.systems, "MAX_BLOCK_NUMBERS", 0)
     np.testing.assert_allclose(make("logistic", n=500, most=10).solve(), best, atol=1e-10)
 
 

@@ -119,7 +119,7 @@ def test_pieces_against_dual_coordinate_ascent(loss, name):
 def test_newton_in_pieces_is_the_interior_point(loss, monkeypatch):
     data, sigma = make(loss), COVARIANCES["full"]
     expected = exact_weights(data, loss, LAM, sigma)
-    monkeypatch.setattr(exact, "WORK", 0)
+    monkeypatch.setattr(exact, "MAX_SYSTEM_WORK", 0)
     weights = exact_weights(data, loss, LAM, sigma)
     np.testing.assert_allclose(weights, expected, rtol=0, atol=1e-8)
     assert_optimal(data, loss, LAM, sigma, weights)
@@ -209,7 +209,7 @@ def test_what_is_too_large_is_refused(monkeypatch):
     with pytest.raises(ParameterError, match=r"8000 unknowns .*sdca"):
         exact_weights(wide, "squared", 1.0, [[0.5, 0.1], [0.1, 0.5]])
     assert not exact_weights(wide, "squared", 1.0, np.eye(2)).any()  # independent tasks may be wide
-    monkeypatch.setattr(exact, "WORK", 10)
+    monkeypatch.setattr(exact, "MAX_SYSTEM_WORK", 10)
     with pytest.raises(ParameterError, match=r"too many for the exact solver with Hinge.*sdca"):
         exact_weights(make(ct.Hinge()), "hinge", 1.0, COVARIANCES["full"])
 

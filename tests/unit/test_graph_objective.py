@@ -301,7 +301,7 @@ def test_refused_numbers(error, message, given):
 
 
 def test_what_does_not_converge_says_so(monkeypatch):
-    monkeypatch.setattr(exact, "STEPS", 1)
+    monkeypatch.setattr(exact, "MAX_STEPS", 1)
     with pytest.raises(ConvergenceError, match=r"the largest residual is .* at agent number \d"):
         exact_edge_weights(costs(np.random.default_rng(15), 6, 3.0))
 

@@ -14,10 +14,18 @@ from scipy import linalg, optimize
 import coterie as ct
 from coterie.errors import DataError, MissingDataError, ParameterError
 from coterie.multitask import Factors, exact_weights
-from coterie.multitask.alternation import FEW, FIRST, GONE, INEXACT, LAST, SOLVED, Alternation
-from coterie.multitask.certificate import NEWEST, Certificate
+from coterie.multitask.alternation import (
+    FULL_RIDGE_TASKS,
+    FIRST_RIDGE,
+    NEGLIGIBLE_RIDGE,
+    INEXACT,
+    LAST_RIDGE,
+    SOLVED,
+    Alternation,
+)
+from coterie.multitask.certificate import MEAN_RATES, Certificate
 from coterie.multitask.covariance import (
-    DENSE_TASKS,
+    MAX_DENSE_TASKS,
     Dense,
     LowRank,
     best_covariance,
@@ -163,7 +171,7 @@ def dense_best(W, ridge):
 
 def dense_log(matrix):
     sizes, directions = np.linalg.eigh(matrix)
-    least = LAST * min(1.0, FEW / len(matrix)) * sizes[-1]
+    least = LAST_RIDGE * min(1.0, FULL_RIDGE_TASKS / len(matrix)) * sizes[-1]
     return (directions * np.log(np.maximum(sizes, least))) @ directions.T
 
 
@@ -192,7 +200,7 @@ class DenseAlternation:
     """Omega-steps as they are in matrices."""
 
     def __init__(self, budget, momentum=True):
-        self.budget, self.momentum, self.steps, self.part, self.largest = budget, momentum, 0, FIRST, 0.0
+        self.budget, self.momentum, self.steps, self.part, self.largest = budget, momentum, 0, FIRST_RIDGE, 0.0
         self.last, self.pace, self.value = None, 1.0, math.inf
 
     def smoothed(self, sizes, loss, lam, m):
@@ -206,11 +214,11 @@ class DenseAlternation:
             left = gap * (loss + 0.5 * lam * sizes.sum() ** 2)
             unsolved = (self.smoothed(sizes, loss, lam, m) - bound(self.ridge)) / left if left < math.inf else 1.0
             fastest, slowest = (factor**rounds for factor in INEXACT)
-            if 2 * self.steps > self.budget and self.part > GONE:
-                slowest = min(slowest, (GONE / self.part) ** (1.0 / max(1, self.budget - self.steps - 1)))
-            self.part = max(self.part * min(slowest, max(fastest, 0.5, unsolved / SOLVED)), LAST)
+            if 2 * self.steps > self.budget and self.part > NEGLIGIBLE_RIDGE:
+                slowest = min(slowest, (NEGLIGIBLE_RIDGE / self.part) ** (1.0 / max(1, self.budget - self.steps - 1)))
+            self.part = max(self.part * min(slowest, max(fastest, 0.5, unsolved / SOLVED)), LAST_RIDGE)
         self.steps, self.largest = self.steps + 1, max(self.largest, total)
-        self.ridge = self.part * min(1.0, FEW / m) * self.largest
+        self.ridge = self.part * min(1.0, FULL_RIDGE_TASKS / m) * self.largest
         value, goal = self.smoothed(sizes, loss, lam, m), dense_log(dense_best(weights, self.ridge))
         if value > self.value or not self.momentum:
             self.last, self.pace = None, 1.0
@@ -290,7 +298,7 @@ def test_means_over_rounds_are_bounds_too():
             sum((part if k else 1.0) * (1 - part) ** (39 - k) * value[which] for k, value in enumerate(rounds))
             for which in (0, 1)
         )
-        for part in (1.0, *NEWEST)
+        for part in (1.0, *MEAN_RATES)
     )
     wanted = [-C - np.linalg.norm(B, 2) ** 2 / (2 * lam) for B, C in (last, *means)]
     assert certificate.joint == pytest.approx(max(wanted), rel=1e-10)
@@ -417,7 +425,7 @@ def test_an_estimator_makes_no_matrix_of_all_pairs(tmp_path):
 
 
 def test_a_matrix_that_is_too_large_is_refused():
-    m = DENSE_TASKS + 1
+    m = MAX_DENSE_TASKS + 1
     data = ct.AgentData(np.ones((m, 1)), np.where(np.arange(m) % 2, 1.0, -1.0), [f"t{k}" for k in range(m)])
     found = ct.relationship(data, "squared", 0.1, alternations=3, tol=0.5)
     for name in ("covariance", "correlation"):

@@ -941,7 +941,7 @@ def changed(*places, value):
         ({"covariance": np.eye(5)}, "trace 5: it must be 1"),
         (
             {"covariance": changed((0, 3), value=0.05)},
-            "not symmetric: 0.05 for tasks 0 and 3, and 0 the other way round",
+            "not symmetric: 0.05 for tasks 0 and 3, and 0 in the reverse order",
         ),
         ({"covariance": np.eye(4) / 4}, r"must be 5 x 5, a row for each task; found shape \(4, 4\)"),
         ({"covariance": np.ones(5) / 5}, r"must be 5 x 5"),

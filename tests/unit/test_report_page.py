@@ -26,7 +26,7 @@ from coterie.estimators.page.curves import COVERAGE
 from coterie.estimators.page.places import _components
 from coterie.estimators.report import Report
 from coterie.estimators.tuning import folds as deal
-from coterie.graphs.layout import SPRINGS, layout
+from coterie.graphs.layout import MAX_ALL_PAIRS_AGENTS, layout
 
 pytestmark = [
     pytest.mark.compiled,
@@ -609,7 +609,7 @@ def test_text_is_legible(theme):
 
 def test_many_tied_agents_are_drawn_near_each_other():
     rng = np.random.default_rng(0)
-    spots = rng.normal(size=(SPRINGS + 200, 2))
+    spots = rng.normal(size=(MAX_ALL_PAIRS_AGENTS + 200, 2))
     graph = ct.graphs.knn(spots, 5)
     places = layout(graph, np.full(graph.n, 40.0), 0, rng.normal(size=spots.shape))
     i, j, _ = graph.edges()

@@ -88,7 +88,7 @@ def test_numbers_stay_as_they_are_and_text_becomes_columns():
 
 def test_all_bad_tasks_are_named():
     X, y = np.ones((6, 1)), [-1.0, 1.0, 1.0, 1.0, -1.0, -1.0]
-    with pytest.raises(DataError, match=r"task 'b' has no rows.*; so it is with 2 more: 'c', 'd'$"):
+    with pytest.raises(DataError, match=r"task 'b' has no rows.*; 2 more tasks have no rows: 'c', 'd'$"):
         ct.relationship(ct.AgentData(X, y, agents=list("aaaaaa"), members=list("abcd")), "logistic")
 
 

@@ -85,7 +85,7 @@ def test_one_large_agent_goes_in_pieces(monkeypatch, pair, theta):
     X, y = examples().X, examples().y
     model = ct.models.Torch(network(), F.cross_entropy)
     whole = model.total(theta[0], X, y), model.slope(theta[0], X, y)
-    monkeypatch.setattr("coterie.models.torch_module.NUMBERS", 100)
+    monkeypatch.setattr("coterie.models.torch_module.NUMBERS_PER_CALL", 100)
     assert len(list(model._pieces(X, y))) > 5
     assert_allclose(model.total(theta[0], X, y), whole[0], rtol=1e-13)
     assert_allclose(model.slope(theta[0], X, y), whole[1], rtol=0, atol=1e-12)

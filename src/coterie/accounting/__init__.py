@@ -1,1 +1,1 @@
-"""What noise costs in privacy: accountants and plans. No data, no compiled code."""
+"""Accountants of differential privacy, and plans of noise. No data, no compiled code."""

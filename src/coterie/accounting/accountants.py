@@ -1,21 +1,21 @@
-"""What noise costs, and how much noise a guarantee needs: accountants of differential privacy.
+"""Accountants of differential privacy: the guarantee of given noise, and the noise for a given guarantee.
 
-A *guarantee* is a pair (epsilon, delta). *Noise* is a noise multiplier, the scale of the noise over the sensitivity of
-what it hides: the standard deviation of Gaussian noise, b of Laplace noise. A step of the exponential mechanism,
+A *guarantee* is a pair (epsilon, delta). *Noise* is a noise multiplier: the scale of the noise, which is the standard
+deviation for Gaussian noise and b for Laplace noise, divided by the sensitivity. A step of the exponential mechanism,
 ``P(r) ~ exp(eps_t score(r) / (2 sensitivity))``, counts as noise ``1 / eps_t``.
 
 ============  ==========  ==========================================================================================
-mechanism     accountant  what it does
+mechanism     accountant  computation
 ============  ==========  ==========================================================================================
 gaussian      gdp         exact: T steps are mu-GDP with ``mu^2 = sum 1/noise_t^2`` (Dong, Roth, Su, 2022)
-gaussian      pld         the same numerically, by dp-accounting: a cross-check
+gaussian      pld         numerical, by dp-accounting: a cross-check of gdp
 laplace       bound       Kairouz, Oh, Viswanath (2017), Theorem 3.5: :func:`.composition_bound`
-laplace       pld         numerical, by dp-accounting: up to 1.5 times less noise than the bound, over 20 steps or so
-exponential   gdp         each step is mu_t-GDP, :func:`.exponential_mu`: better over many steps
-exponential   bound       each step is eps_t-DP, :func:`.composition_bound`: better over few
+laplace       pld         numerical, by dp-accounting: up to 1.5 times less noise than the bound, over about 20 steps
+exponential   gdp         each step is mu_t-GDP, :func:`.exponential_mu`: better for many steps
+exponential   bound       each step is eps_t-DP, :func:`.composition_bound`: better for few steps
 ============  ==========  ==========================================================================================
 
-The first accountant of a mechanism is its default. Those called ``pld`` need ``pip install 'coterie[privacy]'``.
+The first accountant of a mechanism is the default. ``pld`` needs ``pip install 'coterie[privacy]'``.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from ..errors import MissingExtra, ParameterError
 
 Floats = NDArray[np.float64]
 
-#: The least and the largest epsilon that may be guaranteed.
-LEAST, MOST = 1e-12, 1e12
+#: Smallest and largest epsilon of a guarantee.
+MIN_EPSILON, MAX_EPSILON = 1e-12, 1e12
 #: Accountants of each mechanism, the default first.
 ACCOUNTANTS = {"gaussian": ("gdp", "pld"), "laplace": ("bound", "pld"), "exponential": ("gdp", "bound")}
-#: Grid of the privacy loss for dp-accounting, which rounds to the pessimistic side.
-INTERVAL = 1e-4
-#: The convolutions of a privacy loss distribution round at about 1e-15; a smaller delta than this is lost in that.
-LEAST_PLD_DELTA = 1e-12
-#: Noise is made larger by this much, so that a budget still holds when its costs are added up in another order.
-MARGIN = 1e-12
+#: Grid spacing of the privacy loss for dp-accounting, which rounds pessimistically.
+PLD_INTERVAL = 1e-4
+#: Smallest delta of accountant "pld": the convolutions of privacy loss distributions have rounding errors of 1e-15.
+MIN_PLD_DELTA = 1e-12
+#: Relative increase of the noise, so that a budget still holds if its costs are added in another order.
+NOISE_MARGIN = 1e-12
 
 _TINY = float(np.finfo(np.float64).tiny)
 # Gauss-Legendre over (0, 1).
@@ -52,19 +52,19 @@ _NODES = 0.5 + 0.5 * np.polynomial.legendre.leggauss(8)[0]
 _NODE_WEIGHTS = 0.5 * np.polynomial.legendre.leggauss(8)[1]
 
 
-# What is accepted
+# Checks of arguments
 
 
 def target_epsilon(epsilon: Any) -> float:
-    """An epsilon to guarantee: a positive number, and no absurd one."""
+    """Check the epsilon of a guarantee: a positive number within wide limits."""
     epsilon = _checks.positive("epsilon", epsilon)
-    if not LEAST <= epsilon <= MOST:
-        raise ParameterError(f"epsilon = {epsilon!r}: expected a number from {LEAST:g} to {MOST:g}")
+    if not MIN_EPSILON <= epsilon <= MAX_EPSILON:
+        raise ParameterError(f"epsilon = {epsilon!r}: expected a number from {MIN_EPSILON:g} to {MAX_EPSILON:g}")
     return epsilon
 
 
 def accountant_of(mechanism: Any, accountant: Any = None) -> str:
-    """The name of the accountant of a mechanism: the one asked for, if it can, or the default."""
+    """Return the name of the accountant for a mechanism: `accountant`, if valid, or the default."""
     able = ACCOUNTANTS[_checks.choice("mechanism", mechanism, ACCOUNTANTS)]
     if accountant is None:
         return able[0]
@@ -77,7 +77,7 @@ def accountant_of(mechanism: Any, accountant: Any = None) -> str:
 
 
 def _delta(delta: Any, mechanism: str, accountant: str) -> float:
-    """A delta that the accountant can guarantee."""
+    """Check that the accountant can guarantee `delta`."""
     if accountant != "bound" and isinstance(delta, Real) and delta == 0:
         why = {
             "gaussian": "Gaussian noise cannot give delta 0, only Laplace noise can: mechanism='laplace'",
@@ -86,16 +86,16 @@ def _delta(delta: Any, mechanism: str, accountant: str) -> float:
         }
         raise ParameterError(f"delta = {delta!r}: expected a number in (0, 1); {why[mechanism]}")
     found = _checks.within("delta", delta, 0, 1, "[)" if accountant == "bound" else "()")
-    if accountant == "pld" and found < LEAST_PLD_DELTA:
+    if accountant == "pld" and found < MIN_PLD_DELTA:
         raise ParameterError(
-            f"delta = {delta!r} is lost in the rounding of accountant='pld': take delta >= {LEAST_PLD_DELTA:g}, "
+            f"delta = {delta!r} is lost in the rounding of accountant='pld': take delta >= {MIN_PLD_DELTA:g}, "
             f"or accountant={ACCOUNTANTS[mechanism][0]!r}"
         )
     return found
 
 
 def _noise(noise: Any, steps: Any) -> Floats:
-    """One noise multiplier for each step."""
+    """Return one noise multiplier for each step."""
     steps = _checks.integer("steps", steps)
     array = _checks.numbers("noise", noise)
     if array.ndim == 0:
@@ -108,7 +108,7 @@ def _noise(noise: Any, steps: Any) -> Floats:
 
 
 def _total(values: Floats) -> float:
-    """The sum, rounded once: it does not depend on the order of the steps."""
+    """Return the sum, rounded once, so that it does not depend on the order of the steps."""
     try:
         return math.fsum(values.tolist())
     except OverflowError:
@@ -116,7 +116,7 @@ def _total(values: Floats) -> float:
 
 
 def _over(noise: Floats) -> Floats:
-    """1 / noise, which is infinite for noise of next to nothing."""
+    """Return 1 / noise, which is infinite for tiny noise."""
     with np.errstate(over="ignore"):
         return 1.0 / noise
 
@@ -125,7 +125,7 @@ def _over(noise: Floats) -> Floats:
 
 
 def _gdp_delta(epsilon: Floats, mu: float) -> Floats:
-    """The profile of mu-GDP, mu > 0, without e^epsilon and without the difference of two nearly equal numbers."""
+    """Return the profile of mu-GDP, mu > 0, without e^epsilon and without cancellation."""
     # With x, y = eps/mu -+ mu/2 and M(s) = Phi(-s)/phi(s), e^eps phi(y) = phi(x) gives
     #     delta = Phi(-x) - e^eps Phi(-y) = phi(x) (M(x) - M(y)).
     with np.errstate(over="ignore"):
@@ -140,18 +140,18 @@ def _gdp_delta(epsilon: Floats, mu: float) -> Floats:
     else:
         right = _mills(ratio + 0.5 * mu)
         near = density * (_mills(np.maximum(x, -5.0)) - right)
-        # Far to the left M(x) overflows, and Phi(-x) is all that counts.
+        # Far to the left M(x) overflows, and Phi(-x) dominates.
         delta = np.where(left < -5.0, ndtr(-left) - density * right, near)
     return np.clip(delta, 0.0, 1.0)
 
 
 def _mills(s: Floats) -> Floats:
-    """Phi(-s) / phi(s)."""
+    """Return the Mills ratio, Phi(-s) / phi(s)."""
     return math.sqrt(0.5 * math.pi) * erfcx(s / math.sqrt(2.0))
 
 
 def gdp_delta(epsilon: ArrayLike, mu: float) -> Any:
-    """Delta of a mu-GDP mechanism at some epsilon: its privacy profile.
+    """Return delta of a mu-GDP mechanism at given epsilons: its privacy profile.
 
     ``delta(eps) = Phi(-eps/mu + mu/2) - e^eps Phi(-eps/mu - mu/2)`` (Dong, Roth, Su, 2022, Corollary 1). A mechanism
     is mu-GDP if telling two neighbouring datasets apart is at least as hard as telling N(0, 1) from N(mu, 1).
@@ -164,7 +164,7 @@ def gdp_delta(epsilon: ArrayLike, mu: float) -> Any:
     Returns
     -------
     float or ndarray
-        Like ``epsilon``. Relative error below 1e-10, however large epsilon and however small or large mu.
+        Delta, in the shape of ``epsilon``. The relative error is below 1e-10 for all epsilon and mu.
 
     Examples
     --------
@@ -182,7 +182,7 @@ def gdp_delta(epsilon: ArrayLike, mu: float) -> Any:
 
 
 def gdp_mu(epsilon: float, delta: float) -> float:
-    """The largest mu with which mu-GDP implies (epsilon, delta)-differential privacy.
+    """Return the largest mu for which mu-GDP implies (epsilon, delta)-differential privacy.
 
     Parameters
     ----------
@@ -192,7 +192,7 @@ def gdp_mu(epsilon: float, delta: float) -> float:
     Returns
     -------
     float
-        ``gdp_delta(epsilon, mu) <= delta`` holds in floating point too.
+        mu; ``gdp_delta(epsilon, mu) <= delta`` also holds in floating point.
 
     Examples
     --------
@@ -215,7 +215,7 @@ def gdp_mu(epsilon: float, delta: float) -> float:
 
 
 def _gdp_epsilon(mu: float, delta: float) -> float:
-    """The smallest epsilon at which mu-GDP has at most this delta."""
+    """Return the smallest epsilon at which the delta of mu-GDP is at most `delta`."""
     if mu == 0.0 or (mu < math.inf and _gdp_delta(np.asarray(0.0), mu) <= delta):
         return 0.0
     # delta(eps) <= Phi(-x) <= exp(-x^2/2)/2 with x = eps/mu - mu/2, so here it is at most delta/2.
@@ -223,7 +223,7 @@ def _gdp_epsilon(mu: float, delta: float) -> float:
     if most == math.inf:
         return math.inf
 
-    def excess(epsilon: float) -> float:  # logarithms are nearly quadratic in epsilon, easy to find a root of
+    def excess(epsilon: float) -> float:  # the logarithm is nearly quadratic in epsilon, which suits root finding
         return math.log(max(float(_gdp_delta(np.asarray(epsilon), mu)), 5e-324)) - math.log(delta)
 
     epsilon = _root(excess, 0.0, most, 1e-14)
@@ -234,10 +234,10 @@ def _gdp_epsilon(mu: float, delta: float) -> float:
 
 
 def exponential_mu(epsilon: ArrayLike) -> Any:
-    """The mu with which an exponential mechanism is mu-GDP: ``2 Phi^-1( 1 / (1 + e^(-epsilon/2)) )``.
+    """Return the mu for which an exponential mechanism is mu-GDP: ``2 Phi^-1( 1 / (1 + e^(-epsilon/2)) )``.
 
-    It holds for every mechanism of bounded range epsilon (Dong, Durfee, Rogers, 2020), of which the exponential
-    mechanism with ``P(r) ~ exp(epsilon score(r) / (2 sensitivity))`` is one. For small epsilon it is 0.627 epsilon.
+    The result holds for every mechanism of bounded range epsilon (Dong, Durfee, Rogers, 2020), such as the exponential
+    mechanism with ``P(r) ~ exp(epsilon score(r) / (2 sensitivity))``. For small epsilon, mu is 0.627 epsilon.
 
     Parameters
     ----------
@@ -272,14 +272,13 @@ def exponential_mu(epsilon: ArrayLike) -> Any:
 
 
 def _exponential_mu(epsilon: Floats) -> Floats:
-    # Phi^-1(1/2 + tanh(eps/4)/2) = sqrt(2) erfinv(tanh(eps/4)) keeps its digits when eps is small, the other when it
-    # is large.
+    # Phi^-1(1/2 + tanh(eps/4)/2) = sqrt(2) erfinv(tanh(eps/4)) is accurate for small eps, the other form for large eps.
     small = 2.0 * math.sqrt(2.0) * erfinv(np.tanh(0.25 * np.minimum(epsilon, 8.0)))
     return np.where(epsilon < 8.0, small, -2.0 * ndtri_exp(log_expit(-0.5 * np.maximum(epsilon, 8.0))))
 
 
 def _total_mu(noise: Floats, mechanism: str) -> float:
-    """Mu of all steps together: GDP composes like the lengths of orthogonal vectors."""
+    """Return mu of the composition of all steps, the root of the sum of squares."""
     step = _over(noise)
     return math.hypot(*(_exponential_mu(step) if mechanism == "exponential" else step))
 
@@ -288,7 +287,7 @@ def _total_mu(noise: Floats, mechanism: str) -> float:
 
 
 def composition_bound(epsilons: ArrayLike, delta: float) -> float:
-    """Epsilon of several steps, each of them epsilon_t-differentially private, by a closed form.
+    """Return epsilon of the composition of epsilon_t-differentially private steps, by a closed form.
 
     ``min{ S1, A + sqrt(2 S2 ln(e + sqrt(S2)/delta)), A + sqrt(2 S2 ln(1/delta)) }`` with ``S1 = sum eps_t``,
     ``S2 = sum eps_t^2``, ``A = sum eps_t tanh(eps_t/2)``: Kairouz, Oh, Viswanath (2017), Theorem 3.5. Theorem 1 of
@@ -298,7 +297,7 @@ def composition_bound(epsilons: ArrayLike, delta: float) -> float:
     ----------
     epsilons : float or (T,) array_like, above 0
     delta : float in [0, 1)
-        With 0, the bound is S1.
+        At delta 0, the bound is S1.
 
     Returns
     -------
@@ -318,7 +317,7 @@ def composition_bound(epsilons: ArrayLike, delta: float) -> float:
 
 
 def _sums(epsilons: Floats) -> tuple[float, float, float]:
-    """S1, S2 and A of the bound."""
+    """Return S1, S2 and A of the bound."""
     with np.errstate(over="ignore"):
         return _total(epsilons), _total(epsilons * epsilons), _total(epsilons * np.tanh(0.5 * epsilons))
 
@@ -333,7 +332,7 @@ def _bound_epsilon(epsilons: Floats, delta: float) -> float:
 
 
 def _bound_delta(at: Floats, epsilons: Floats) -> Floats:
-    """The smallest delta with which the bound is at most each of some epsilons: each of its three terms, solved."""
+    """Return the smallest delta for which the bound is at most `at`, by solving each of its three terms for delta."""
     s1, s2, a = _sums(epsilons)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         q = np.maximum(at - a, 0.0) ** 2 / (2.0 * s2)
@@ -346,16 +345,16 @@ def _bound_delta(at: Floats, epsilons: Floats) -> Floats:
 
 
 def _pld(noise: Floats, mechanism: str) -> Any:
-    """The privacy loss distribution of all steps, rounded to the pessimistic side."""
+    """Return the privacy loss distribution of all steps, rounded pessimistically."""
     try:
         from dp_accounting.pld import privacy_loss_distribution as pld  # type: ignore[import-untyped]
     except ImportError as error:
         raise MissingExtra("accountant='pld' needs dp-accounting: pip install 'coterie[privacy]'") from error
     make = {"gaussian": pld.from_gaussian_mechanism, "laplace": pld.from_laplace_mechanism}[mechanism]
     values, counts = np.unique(noise, return_counts=True)
-    parts = [make(float(v), value_discretization_interval=INTERVAL) for v in values]
+    parts = [make(float(v), value_discretization_interval=PLD_INTERVAL) for v in values]
     parts = [part.self_compose(int(c)) if c > 1 else part for part, c in zip(parts, counts, strict=True)]
-    while len(parts) > 1:  # in pairs: long ones meet only at the end
+    while len(parts) > 1:  # in pairs, so that long distributions are only convolved at the end
         pairs = zip(parts[::2], parts[1::2], strict=False)
         parts = [one.compose(other) for one, other in pairs] + parts[len(parts) // 2 * 2 :]
     return parts[0]
@@ -363,13 +362,14 @@ def _pld(noise: Floats, mechanism: str) -> Any:
 
 def _pld_epsilon(noise: Floats, delta: float, mechanism: str) -> float:
     epsilon = float(_pld(noise, mechanism).get_epsilon_for_delta(delta))
-    if epsilon == math.inf:  # each convolution of different steps gives up 1e-15 of the tail
+    if epsilon == math.inf:  # each convolution of different steps truncates 1e-15 of the tail
         raise ParameterError(f"delta = {delta!r} is lost in the rounding of accountant='pld' over {noise.size} steps")
     return epsilon
 
 
 def _pld_delta(at: Floats, noise: Floats, mechanism: str) -> Floats:
-    # It wants them sorted. Its e^epsilon overflows above 709; a smaller epsilon has a larger delta, which is safe.
+    # dp-accounting needs sorted epsilons, and its e^epsilon overflows above 709; delta at a smaller epsilon is an upper
+    # bound.
     places, inverse = np.unique(np.minimum(at, 700.0).ravel(), return_inverse=True)
     delta = np.asarray(_pld(noise, mechanism).get_delta_for_epsilon(places))
     return np.clip(delta, 0.0, 1.0)[inverse].reshape(at.shape)
@@ -393,16 +393,16 @@ def epsilon_of(
     mechanism: str = "gaussian",
     accountant: str | None = None,
 ) -> float:
-    """Epsilon of some steps with given noise, at a given delta.
+    """Return epsilon of a number of steps with given noise, at a given delta.
 
     Parameters
     ----------
     noise : float or (steps,) array_like, above 0
-        Noise multiplier: of every step, or one for each.
+        Noise multiplier: one number for all steps, or one for each step.
     delta : float in (0, 1)
-        Laplace noise with the bound may have 0 too.
+        Laplace noise with accountant "bound" also allows 0.
     steps : int
-        How many; with an array of noise, its length or nothing.
+        Number of steps; may be omitted for an array of noise.
     mechanism : "gaussian", "laplace" or "exponential"
     accountant : "gdp", "bound" or "pld", optional
         See the table at the top of this module.
@@ -410,12 +410,12 @@ def epsilon_of(
     Returns
     -------
     float
-        The smallest epsilon that the accountant can vouch for: 0.0 if delta is enough by itself.
+        The smallest epsilon that the accountant can prove; 0.0 if delta alone is enough.
 
     Notes
     -----
-    The gdp accountant holds for steps chosen as the run goes, given what was published before. For an exponential
-    mechanism it is an upper bound, a good one for many steps: of a single one, epsilon_t itself is the better account.
+    The gdp accountant also holds for steps chosen adaptively, given the published values. For an exponential mechanism
+    it is an upper bound, which is tight for many steps; for a single step, epsilon_t itself is smaller.
 
     Examples
     --------
@@ -437,7 +437,7 @@ def delta_of(
     mechanism: str = "gaussian",
     accountant: str | None = None,
 ) -> Any:
-    """Delta of some steps with given noise, at given epsilons: their privacy profile.
+    """Return delta of a number of steps with given noise, at given epsilons: their privacy profile.
 
     Parameters
     ----------
@@ -448,8 +448,8 @@ def delta_of(
     Returns
     -------
     float or ndarray
-        Like ``epsilon``. With the bound, the smallest delta for which the bound gives at most this epsilon: 0 from
-        S1 on, and 1, which guarantees nothing, below A.
+        Delta, in the shape of ``epsilon``. With accountant "bound", the smallest delta for which the bound is at most
+        epsilon: 0 for epsilon >= S1, and 1, which guarantees nothing, for epsilon < A.
 
     Examples
     --------
@@ -472,14 +472,14 @@ def delta_of(
 
 
 def _root(function: Callable[[float], float], low: float, high: float, precision: float) -> float:
-    """Where a function that changes its sign between two numbers is zero."""
-    from scipy.optimize import brentq  # not above: a peer with a plan needs none of it, and it is large
+    """Return the root of a function between two numbers at which its signs differ."""
+    from scipy.optimize import brentq  # not above: a large import that a peer with a plan does not need
 
     return float(brentq(function, low, high, xtol=_TINY, rtol=precision, maxiter=1000))
 
 
 def _smallest(spent: Callable[[float], float], limit: float, start: float) -> float:
-    """Where a decreasing function comes down to a limit, from a start that had better be near."""
+    """Return the smallest argument at which a decreasing function is at most `limit`; a near `start` saves time."""
     spent = cache(spent)
     low = high = start
     if spent(start) > limit:
@@ -492,16 +492,16 @@ def _smallest(spent: Callable[[float], float], limit: float, start: float) -> fl
 
 
 def _scale(epsilon: float, delta: float, weights: Floats, mechanism: str, accountant: str) -> float:
-    """About the smallest k for which noise k / weights gives the guarantee."""
+    """Return approximately the smallest k for which noise k / weights gives the guarantee."""
     if accountant == "gdp":
         limit, length = gdp_mu(epsilon, delta), math.hypot(*weights)
         if mechanism == "gaussian":  # sqrt(sum (w_t / k)^2) = mu, solved
             return length / limit
         start = 0.627 * length / limit
         return _smallest(lambda k: _total_mu(k / weights, mechanism), limit, start)
-    if accountant == "bound":  # S1 = epsilon to begin with, which is enough
+    if accountant == "bound":  # the start has S1 = epsilon, which is sufficient
         return _smallest(lambda k: _bound_epsilon(weights / k, delta), epsilon, _total(weights) / epsilon)
-    # The closed form is near, and evaluations are dear.
+    # Evaluations are slow, so the search starts from the closed form, which is near.
     near = _scale(epsilon, delta, weights, mechanism, ACCOUNTANTS[mechanism][0])
     return _smallest(lambda k: _pld_epsilon(k / weights, delta, mechanism), epsilon, near)
 
@@ -514,26 +514,27 @@ def calibrate(
     accountant: str | None = None,
     weights: ArrayLike | None = None,
 ) -> Any:
-    """The smallest noise that gives a guarantee: :func:`epsilon_of`, inverted.
+    """Return the smallest noise that gives a guarantee: the inverse of :func:`epsilon_of`.
 
     Parameters
     ----------
     epsilon : float, above 0
     delta : float in (0, 1)
-        Laplace noise with the bound may have 0 too.
+        Laplace noise with accountant "bound" also allows 0.
     steps : int
+        Number of steps.
     mechanism : "gaussian", "laplace" or "exponential"
     accountant : "gdp", "bound" or "pld", optional
-        See the table at the top of this module. With "pld" the guarantee holds for this schedule of noise only, fixed
-        before the first step; it must not be changed on the way, not even given what was published.
+        See the table at the top of this module. With "pld" the guarantee only holds for this schedule of noise, fixed
+        before the first step: the noise must not be changed later, not even depending on published values.
     weights : (steps,) array_like, above 0, optional
-        Share of each step in the budget: noise_t = k / weights_t, with the smallest k. See
+        Share of each step in the budget: noise_t is k / weights_t, with the smallest possible k. See
         :func:`coterie.privacy.allocation_weights`.
 
     Returns
     -------
     float or (steps,) ndarray
-        Noise multiplier: of every step, or one for each if there are weights. It is on the safe side:
+        Noise multiplier: one number for all steps, or, with weights, one for each step. Rounding is pessimistic:
         ``epsilon_of(calibrate(epsilon, delta, ...), delta, ...) <= epsilon`` holds in floating point.
 
     Examples
@@ -550,7 +551,7 @@ def calibrate(
     shares = np.ones(steps) if weights is None else _checks.numbers("weights", weights)
     if shares.shape != (steps,):
         raise ParameterError(f"weights has shape {shares.shape}: expected one number for each of steps={steps}")
-    k, step = _scale(epsilon, delta, shares, mechanism, name) * (1.0 + MARGIN), MARGIN
+    k, step = _scale(epsilon, delta, shares, mechanism, name) * (1.0 + NOISE_MARGIN), NOISE_MARGIN
     while _epsilon_of(k / shares, delta, mechanism, name) > epsilon:
         k, step = k * (1.0 + step), 2.0 * step
     return k if weights is None else k / shares

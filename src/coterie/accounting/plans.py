@@ -1,4 +1,4 @@
-"""Plans: a guarantee of privacy, and the noise of every step that gives it, fixed before the first step."""
+"""Plans: a privacy guarantee, and the noise of every step, fixed before the first step."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from .accountants import (
     target_epsilon,
 )
 
-#: Ways to share a budget over the steps.
+#: Names of the ways to share a budget over the steps.
 ALLOCATIONS = ("equal", "decreasing", "as-printed")
-#: A guarantee may be exceeded by this much, relatively: rounding, on its way through files and other machines.
-SLACK = 1e-9
+#: Relative tolerance of the check of a guarantee, for rounding in files and on other machines.
+GUARANTEE_TOLERANCE = 1e-9
 
 
 def allocation_weights(
@@ -38,10 +38,10 @@ def allocation_weights(
     rate: float = 0.9,
     mechanism: str = "gaussian",
 ) -> Floats:
-    """Share of each step in a budget of privacy.
+    """Return the share of each step in a privacy budget.
 
-    What the noise of step t adds to the objective is worth ``rate^(T-1-t)`` of that at the end: late noise hurts most.
-    "decreasing" noise is the best answer. For Laplace noise and the exponential mechanism, eps_t is proportional to
+    The noise of step t increases the final objective in proportion to ``rate^(T-1-t)``, so late noise has the largest
+    effect, and "decreasing" noise is optimal. For Laplace noise and the exponential mechanism, eps_t is proportional to
     ``rate^((T-1-t)/3)``, which minimises ``sum_t rate^(T-1-t) / eps_t^2`` for a given sum of eps_t: Proposition 2 of
     Bellet et al. (2018), corrected. For Gaussian noise, mu_t is proportional to ``rate^((T-1-t)/4)``, which minimises
     ``sum_t rate^(T-1-t) / mu_t^2`` for a given sum of mu_t^2.
@@ -49,20 +49,20 @@ def allocation_weights(
     Parameters
     ----------
     steps : int
-        T.
+        T, the number of steps.
     allocation : "equal", "decreasing", "as-printed", or (steps,) array_like, above 0
-        "as-printed" is the paper's direction, ``rate^(t/3)`` (Gaussian: ``rate^(t/4)``), with noise that increases; it
-        is there to reproduce the paper. Numbers are taken as the shares.
+        "as-printed" is ``rate^(t/3)`` (Gaussian: ``rate^(t/4)``), the paper's formula, with increasing noise, to
+        reproduce the paper. Numbers are used as the shares.
     rate : float in (0, 1]
-        By how much one wake of an agent brings the models nearer the optimum: C of the paper, counted in the agent's
-        own wakes. With 1, all shares are equal.
+        Factor by which one wake of an agent reduces the distance to the optimum: C of the paper, for the agent's own
+        wakes. With 1, all shares are equal.
     mechanism : "gaussian", "laplace" or "exponential"
 
     Returns
     -------
     (steps,) ndarray
-        Weights of mean 1: of mu_t for Gaussian noise, of eps_t for the others. The noise of step t is proportional to
-        1 / weight.
+        Weights with mean 1: of mu_t for Gaussian noise, of eps_t for the other mechanisms. The noise of step t is
+        proportional to 1 / weight.
 
     Examples
     --------
@@ -91,29 +91,29 @@ def allocation_weights(
     return shares / shares.mean()
 
 
-#: What a plan is made of.
-PLAN = ("mechanism", "epsilon", "delta", "accountant", "noise")
+#: Names of the fields of a plan.
+PLAN_FIELDS = ("mechanism", "epsilon", "delta", "accountant", "noise")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Plan:
-    """A guarantee of privacy and the noise that gives it. It is checked when it is made.
+    """A privacy guarantee and the noise of each step; the guarantee is checked when the plan is made.
 
     Parameters
     ----------
     mechanism : "gaussian", "laplace" or "exponential"
     epsilon : float, above 0
     delta : float in (0, 1)
-        Laplace noise with the bound may have 0 too.
+        Laplace noise with accountant "bound" also allows 0.
     accountant : "gdp", "bound" or "pld"
-        One that can account for the mechanism: see :mod:`coterie.accounting.accountants`.
+        An accountant for the mechanism: see :mod:`coterie.accounting.accountants`.
     noise : (T,) array_like, above 0
-        Noise multiplier of each step: scale of the noise / sensitivity. Kept as a read-only array.
+        Noise multiplier of each step, scale of the noise / sensitivity; stored as a read-only array.
 
     Raises
     ------
     ParameterError
-        If the noise does not give the guarantee; the error says what it gives.
+        If the noise does not give the guarantee; the message contains the epsilon of the noise.
 
     Examples
     --------
@@ -137,7 +137,7 @@ class Plan:
     def __post_init__(self) -> None:
         set_ = object.__setattr__
         accountant_of(self.mechanism, self.accountant)
-        if self.accountant is None:  # a guarantee names its accountant
+        if self.accountant is None:  # a plan must name its accountant
             raise ParameterError(f"accountant = None: expected one of {', '.join(ACCOUNTANTS[self.mechanism])}")
         set_(self, "epsilon", target_epsilon(self.epsilon))
         noise = _checks.numbers("noise", self.noise)
@@ -147,7 +147,7 @@ class Plan:
         set_(self, "noise", noise)
         given = epsilon_of(noise, self.delta, mechanism=self.mechanism, accountant=self.accountant)
         set_(self, "delta", float(self.delta) + 0.0)  # no -0.0, which is equal to 0.0 and has another digest
-        if given > self.epsilon * (1.0 + SLACK):
+        if given > self.epsilon * (1.0 + GUARANTEE_TOLERANCE):
             raise ParameterError(
                 f"epsilon = {self.epsilon!r} is not kept by this noise, which gives epsilon {given:.12g} "
                 f"at delta={self.delta!r}"
@@ -155,12 +155,12 @@ class Plan:
 
     @property
     def steps(self) -> int:
-        """How many releases there are in the plan."""
+        """Number of releases of the plan."""
         return int(self.noise.size)
 
     @property
     def cost(self) -> Floats:
-        """What each step takes of the budget, (T,): mu_t^2; or eps_t for Laplace noise and for the bound."""
+        """Cost of each step, (T,): eps_t for Laplace noise and for accountant "bound", otherwise mu_t^2."""
         per_step = 1.0 / self.noise
         if self.accountant == "bound" or self.mechanism == "laplace":
             return per_step
@@ -168,16 +168,16 @@ class Plan:
 
     @cached_property
     def limit(self) -> float:
-        """What the costs may add up to: mu^2 of the guarantee, or the sum of all eps_t where costs are such.
+        """Largest sum of the costs: mu^2 of the guarantee, or the sum of all eps_t if costs are eps_t.
 
-        It is never less than the costs of the plan itself, added one after the other.
+        The limit is at least the sum of the costs of the plan, added in order.
         """
         planned = float(np.cumsum(self.cost)[-1])  # in the order in which a ledger adds them
         additive = self.accountant == "gdp" or self.mechanism == "gaussian"
         return max(planned, gdp_mu(self.epsilon, self.delta) ** 2) if additive else planned
 
     def spent(self, releases: int) -> float:
-        """Epsilon, at the plan's delta, of the first so many releases."""
+        """Return epsilon of the first `releases` releases, at the plan's delta."""
         if _checks.integer("releases", releases, least=0) > self.steps:
             raise ParameterError(f"releases = {releases!r}: expected at most the steps of the plan, {self.steps}")
         if releases == 0:
@@ -185,23 +185,23 @@ class Plan:
         return epsilon_of(self.noise[:releases], self.delta, mechanism=self.mechanism, accountant=self.accountant)
 
     def profile(self, epsilons: ArrayLike) -> Any:
-        """Delta that the whole plan claims at other epsilons: what an audit tests."""
+        """Return delta of the whole plan at other epsilons, the claims that an audit tests."""
         return delta_of(epsilons, self.noise, mechanism=self.mechanism, accountant=self.accountant)
 
     def describe(self) -> dict[str, Any]:
-        """The plan as plain values, for a json file; :meth:`of` reads them back without the loss of a bit."""
-        return {name: getattr(self, name) for name in PLAN} | {"noise": self.noise.tolist()}
+        """Return the plan as plain values, for a json file; :meth:`of` restores the plan exactly."""
+        return {name: getattr(self, name) for name in PLAN_FIELDS} | {"noise": self.noise.tolist()}
 
     @classmethod
     def of(cls, described: Mapping[str, Any]) -> Plan:
-        """The plan that :meth:`describe` described, checked again."""
-        if not isinstance(described, Mapping) or set(described) != set(PLAN):
-            raise ParameterError(f"described = {described!r}: expected {', '.join(PLAN)}, and nothing else")
+        """Return the plan of a result of :meth:`describe`, checked again."""
+        if not isinstance(described, Mapping) or set(described) != set(PLAN_FIELDS):
+            raise ParameterError(f"described = {described!r}: expected {', '.join(PLAN_FIELDS)}, and nothing else")
         return cls(**described)
 
     @property
     def digest(self) -> str:
-        """Hexadecimal SHA-256 of the plan's canonical json: equal plans, and only those, have equal digests."""
+        """Hexadecimal SHA-256 of the plan's canonical json; two plans are equal if and only if their digests are."""
         text = json.dumps(self.describe(), sort_keys=True, separators=(",", ":"), allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -212,8 +212,8 @@ class Plan:
         return hash((self.mechanism, self.epsilon, self.delta, self.accountant, self.noise.tobytes()))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Made anew, so that a plan from a pickle is as checked and as read-only as any other.
-        return type(self), tuple(getattr(self, name) for name in PLAN)
+        # Calls the constructor, so that a plan from a pickle is checked and read-only.
+        return type(self), tuple(getattr(self, name) for name in PLAN_FIELDS)
 
     def __repr__(self) -> str:
         low, high = f"{self.noise.min():.3g}", f"{self.noise.max():.3g}"
@@ -232,20 +232,20 @@ def make_plan(
     allocation: str | ArrayLike = "equal",
     rate: float = 0.9,
 ) -> Plan:
-    """The plan with the least noise that gives a guarantee over so many releases.
+    """Return the plan with the least noise that gives a guarantee for a number of releases.
 
     Parameters
     ----------
     epsilon : float, above 0
     delta : float in (0, 1)
-        Laplace noise with the bound may have 0 too.
+        Laplace noise with accountant "bound" also allows 0.
     steps : int
-        Releases of one agent in all.
+        Number of releases of one agent.
     mechanism : "gaussian", "laplace" or "exponential"
     accountant : "gdp", "bound" or "pld", optional
-        See :mod:`coterie.accounting.accountants`. Default for the exponential mechanism: the one with less noise.
+        See :mod:`coterie.accounting.accountants`. Default for the exponential mechanism: whichever needs less noise.
     allocation, rate
-        How the budget is shared over the steps: see :func:`allocation_weights`.
+        Shares of the steps in the budget: see :func:`allocation_weights`.
 
     Returns
     -------
@@ -258,7 +258,7 @@ def make_plan(
     """
     weights = allocation_weights(steps, allocation, rate, mechanism)
     if accountant is None and mechanism == "exponential":
-        # None is better than the other for all numbers of steps: the one that needs less noise.
+        # Which accountant needs less noise depends on the number of steps.
         plans = [make_plan(epsilon, delta, steps, mechanism, name, weights) for name in ACCOUNTANTS[mechanism]]
         return min(plans, key=lambda plan: float(plan.noise.max()))
     noise = calibrate(epsilon, delta, steps, mechanism, accountant, weights)

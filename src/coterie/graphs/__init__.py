@@ -1,15 +1,16 @@
-"""Collaboration graphs: the frozen :class:`Graph`, and the ways to come by one.
+"""Collaboration graphs: the immutable :class:`Graph`, and functions that make graphs.
 
-From a shape: :func:`empty`, :func:`complete`, :func:`ring`, :func:`path`, :func:`star`, :func:`grid`,
+Of a given shape: :func:`empty`, :func:`complete`, :func:`ring`, :func:`path`, :func:`star`, :func:`grid`,
 :func:`erdos_renyi`, :func:`random_regular`, :func:`clusters`.
 
 From the agents' models or positions: :func:`knn`, :func:`kernel`, :func:`angles`.
 
-One-way: :class:`DirectedGraph`, :func:`directed_ring`, :func:`directed_random`, :func:`directed_exponential`.
+With one-way edges: :class:`DirectedGraph`, :func:`directed_ring`, :func:`directed_random`,
+:func:`directed_exponential`.
 
-Changing with time: :func:`sequence`, of :func:`matchings`, :func:`one_peer_exponential`, or any others.
+Changing with time: :func:`sequence`, of :func:`matchings`, :func:`one_peer_exponential`, or any other graphs.
 
-From elsewhere: ``Graph(W)``, ``Graph.from_edges`` and :func:`from_networkx`.
+From given edges: ``Graph(W)``, ``Graph.from_edges`` and :func:`from_networkx`.
 """
 
 import lazy_loader

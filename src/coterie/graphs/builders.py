@@ -1,11 +1,11 @@
-"""Graphs from what is known of the agents: their models, their positions, edges in a file, or a graph made elsewhere.
+"""Graphs from the agents' models or positions, from a table of edges, or from a networkx graph.
 
-The nearest of each agent are found exactly, or by an index made for many agents.
-Seconds of CPU for 10 neighbours among 20,000 points (p = 20, ``benchmarks/nearest.py``): exactly 1.2, and four times
-that for twice the agents; by the index 1.3, nearly in proportion, after 30 to compile it in each process. So the index
-pays from some 110,000 agents on the first time, and then from 20,000: the default lies between. In few dimensions a
-tree is exact and fast, 0.4 s (p = 2) to 4 s (p = 5) among 100,000. Single precision would not help the exact way:
-scikit-learn takes products of float32 in double precision.
+The nearest neighbours are found exactly, or by an index for many agents. Seconds of CPU for 10 neighbours among 20,000
+points (p = 20, ``benchmarks/nearest.py``): the exact search takes 1.2, and four times as long for twice the agents; the
+index takes 1.3, and about twice as long for twice the agents, plus 30 for compilation in each process. So the index is
+faster from some 110,000 agents on for the first graph, and from 20,000 on for later graphs; the default is between the
+two. In few dimensions a tree is exact and fast, 0.4 s (p = 2) to 4 s (p = 5) among 100,000. Single precision would not
+speed up the exact search: scikit-learn computes products of float32 in double precision.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from .graph import Floats, Graph, Ints
 if TYPE_CHECKING:
     import networkx as nx
 
-#: Pairs whose squared distances are worked out at a time.
-BLOCK = 1 << 16
-#: Up to so many agents, or in so few dimensions, the exact way is the default.
+#: Number of pairs whose squared distances are computed at a time.
+PAIRS_PER_BLOCK = 1 << 16
+#: The exact search is the default up to this number of agents, or up to this number of dimensions.
 EXACT_AGENTS, EXACT_DIMENSIONS = 50_000, 5
-#: Neighbours that the index keeps of each point at least: fewer make it miss more (.95 against .99 found, p = 20).
-BREADTH = 30
+#: Least number of neighbours that the index stores for each point; fewer lower its recall (.95 for .99, p = 20).
+MIN_INDEX_NEIGHBOURS = 30
 
 
 def knn(
@@ -43,28 +43,28 @@ def knn(
     exact: bool | None = None,
     seed: int = 0,
 ) -> Graph:
-    """Edges to the nearest models: two agents are tied when either is among the other's nearest.
+    """Edges to the nearest models: two agents are neighbours if either is among the nearest of the other.
 
     Parameters
     ----------
     models : (n, p)
         One row per agent; distances are Euclidean.
     neighbours : int
-        How many nearest agents each agent proposes, fewer than n. Agents with the same model are
-        neighbours at distance zero. A lone agent (n = 1) has none, whatever this number.
+        Number of nearest agents of each agent, less than n. Agents with equal models are at distance zero. A single
+        agent (n = 1) has no neighbours, for every value.
     kernel : "uniform" or "gaussian"
-        Weights all 1, or exp(-d^2 / (2 bandwidth^2)) at distance d. A Gaussian weight too small for
-        a float, beyond some 38 bandwidths, is no edge.
+        Weights are all 1, or exp(-d^2 / (2 bandwidth^2)) at distance d. Pairs whose Gaussian weight is too small for
+        a float, beyond some 38 bandwidths, have no edge.
     bandwidth : float, optional
-        Of the Gaussian; by default the median distance of the agents to their nearest `neighbours`
-        (1 when that is zero).
+        Bandwidth of the Gaussian kernel. Default: the median distance of the agents to their nearest `neighbours`
+        (1 if that is zero).
     exact : bool, optional
-        Whether all distances are compared, which takes time that grows as n^2 (33 s for 100,000 models of 20 numbers),
-        or nearest neighbours are found by an index, which grows as n log n and finds nearly all of them (99 % of ten,
-        20 numbers). Default: exact up to 50,000 agents, and where models have at most 5 numbers. The index needs
-        ``pip install "coterie[index]"`` and, in each process, half a minute to get ready.
+        Whether all distances are compared, in time that grows as n^2 (33 s for 100,000 models of 20 numbers), or an
+        index is used, in time that grows as n log n; the index finds nearly all neighbours (99 % of ten, for models of
+        20 numbers). Default: exact up to 50,000 agents, and for models of at most 5 numbers. The index needs
+        ``pip install "coterie[index]"`` and, in each process, half a minute for compilation.
     seed : int
-        Of the index, whose result depends on it, and not on the number of threads.
+        Seed of the index; the result does not depend on the number of threads.
 
     Examples
     --------
@@ -95,7 +95,7 @@ def knn(
 
 
 def kernel(points: ArrayLike, bandwidth: float, cut: float = 1e-3) -> Graph:
-    """Gaussian weights ``W_ij = exp(-|x_i - x_j|^2 / (2 bandwidth^2))``, ignoring those below `cut`.
+    """Gaussian weights ``W_ij = exp(-|x_i - x_j|^2 / (2 bandwidth^2))``; weights below `cut` are dropped.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ def kernel(points: ArrayLike, bandwidth: float, cut: float = 1e-3) -> Graph:
     bandwidth : float
         The distance at which the weight is exp(-1/2).
     cut : float
-        Smaller weights are no edges. Time and memory grow with the edges that are left.
+        Pairs with a smaller weight have no edge. Time and memory grow with the number of edges.
 
     Examples
     --------
@@ -117,7 +117,7 @@ def kernel(points: ArrayLike, bandwidth: float, cut: float = 1e-3) -> Graph:
     bandwidth, cut = _checks.positive("bandwidth", bandwidth), _checks.fraction("cut", cut)
     from sklearn.neighbors import NearestNeighbors
 
-    # Look a little further than the cut, so that the weight alone decides on the border.
+    # The radius is slightly larger than needed, so that only the comparison of weights below decides.
     radius = bandwidth * math.sqrt(-2 * math.log(cut)) * (1 + 1e-6)
     close = NearestNeighbors(radius=radius).fit(_centred(x)).radius_neighbors_graph().tocoo()
     i, j = close.row, close.col
@@ -127,19 +127,19 @@ def kernel(points: ArrayLike, bandwidth: float, cut: float = 1e-3) -> Graph:
 
 
 def angles(models: ArrayLike, gamma: float = 0.1, cut: float = 1e-3) -> Graph:
-    """Weights W_ij = exp((cos phi_ij - 1) / gamma), phi_ij the angle between models i and j.
+    """Weights ``W_ij = exp((cos phi_ij - 1) / gamma)``, where phi_ij is the angle between models i and j.
 
-    The graph of the papers MP, CL and CD for collaborative linear classification, where the length
-    of a model does not matter and negligible weights are ignored.
+    The graph of the papers MP, CL and CD for collaborative linear classification, where the norm of a model does not
+    matter and negligible weights are dropped.
 
     Parameters
     ----------
     models : (n, p)
         One row per agent, none of them zero.
     gamma : float
-        How fast the weights fall with the angle.
+        Scale of the angles: the smaller, the faster the weights decrease with the angle.
     cut : float
-        Smaller weights are no edges.
+        Pairs with a smaller weight have no edge.
 
     Examples
     --------
@@ -155,22 +155,22 @@ def angles(models: ArrayLike, gamma: float = 0.1, cut: float = 1e-3) -> Graph:
         raise ParameterError(f"models: agent {largest.argmin()} has the zero model, which has no angle")
     x = x / largest  # first, so that no square overflows or vanishes
     unit = x / np.linalg.norm(x, axis=1, keepdims=True)
-    # |u - v|^2 = 2 - 2 cos(u, v) for unit vectors: the weight is a Gaussian of variance gamma, and this
-    # way keeps the digits that 1 - cos loses at small angles.
+    # |u - v|^2 = 2 - 2 cos(u, v) for unit vectors, so the weight is a Gaussian of variance gamma of |u - v|, which
+    # avoids the loss of digits in 1 - cos at small angles.
     return kernel(unit, bandwidth=math.sqrt(gamma), cut=cut)
 
 
 def from_networkx(graph: nx.Graph, members: Iterable[Hashable] | None = None, weight: str = "weight") -> Graph:
-    """Graph from an undirected ``networkx.Graph``.
+    """Return the graph of an undirected ``networkx.Graph``.
 
     Parameters
     ----------
     graph : networkx.Graph
-        Neither directed nor a multigraph, without loops.
+        An undirected graph without loops; multigraphs are refused.
     members : iterable of nodes, optional
-        Every node once, in the order of the agents; by default the graph's own order.
+        All nodes, each once, in the order of the agents. Default: the order of the graph.
     weight : str
-        Edge attribute that holds the weight; an edge without it weighs 1.
+        Name of the edge attribute that holds the weight; an edge without this attribute has weight 1.
 
     Examples
     --------
@@ -212,17 +212,17 @@ def from_networkx(graph: nx.Graph, members: Iterable[Hashable] | None = None, we
 
 
 def _centred(x: Floats) -> Floats:
-    """The points around their mean: scikit-learn may expand |x - y|^2, which loses digits far from zero."""
+    """Subtract the mean of the points: scikit-learn may expand |x - y|^2, which loses digits far from zero."""
     centred: Floats = x - x.mean(axis=0)
     return centred
 
 
 def squares(x: Floats, i: Ints, j: Ints) -> Floats:
-    """|x_i - x_j|^2 of each pair, exactly the same for (i, j) and (j, i), and zero for duplicates.
+    """Return |x_i - x_j|^2 of each pair, bitwise equal for (i, j) and (j, i), and zero for duplicates.
 
-    Blocks keep the differences, p numbers per pair, from being in memory all at once.
+    Pairs are processed in blocks, so that not all differences, p numbers per pair, are in memory at once.
     """
-    parts = [slice(begin, begin + BLOCK) for begin in range(0, len(i), BLOCK)]
+    parts = [slice(begin, begin + PAIRS_PER_BLOCK) for begin in range(0, len(i), PAIRS_PER_BLOCK)]
     return np.concatenate([np.square(x[i[part]] - x[j[part]]).sum(axis=1) for part in parts] or [np.zeros(0)])
 
 
@@ -232,42 +232,42 @@ def _gaussian(distance: Floats, bandwidth: float) -> Floats:
 
 
 def nearest(x: Floats, neighbours: int, exact: bool | None = None, seed: Any = 0) -> Ints:
-    """The nearest others of each point, (n, neighbours), nearest first; `neighbours` is below n.
+    """Return the nearest other points of each point, (n, neighbours), nearest first; `neighbours` is less than n.
 
-    Points that are equal are neighbours at distance zero. `exact` is None for the faster way.
+    Equal points are at distance zero. If `exact` is None, the expected faster search is used.
     """
     if exact is None:
         exact = len(x) <= EXACT_AGENTS or x.shape[1] <= EXACT_DIMENSIONS
     x = _centred(x)
-    if exact or len(x) <= BREADTH + 1:
-        from sklearn.neighbors import NearestNeighbors  # not above: it takes a second
+    if exact or len(x) <= MIN_INDEX_NEIGHBOURS + 1:
+        from sklearn.neighbors import NearestNeighbors  # not above: the import takes a second
 
-        # Asked about no points in particular, scikit-learn leaves each point out of its own neighbours by
-        # its index, so duplicates are safe.
+        # Without query points, scikit-learn excludes each point from its own neighbours by index, so that duplicates
+        # are handled correctly.
         found: Ints = NearestNeighbors(n_neighbors=neighbours).fit(x).kneighbors(return_distance=False)
         return found
     return _by_index(x, neighbours, seed)
 
 
 def _by_index(x: Floats, neighbours: int, seed: Any) -> Ints:
-    """By nearest-neighbour descent; what it finds is put in order by exact distances."""
+    """Return approximate nearest neighbours by nearest-neighbour descent, sorted by exact distances."""
     if find_spec("pynndescent") is None:
         raise MissingExtra(
             f"the nearest of {len(x)} agents with {x.shape[1]} coefficients are found by an index, which needs "
             'pynndescent: pip install "coterie[index]"; or pass exact=True to knn, which takes some '
-            f"{33 * (len(x) / 1e5) ** 2:.0f} seconds and needs nothing"
+            f"{33 * (len(x) / 1e5) ** 2:.0f} seconds and needs no further package"
         )
     from pynndescent import NNDescent
 
-    breadth = min(max(BREADTH, 2 * neighbours), len(x) - 1)
+    breadth = min(max(MIN_INDEX_NEIGHBOURS, 2 * neighbours), len(x) - 1)
     state = np.random.RandomState(np.random.MT19937(np.random.SeedSequence(seed)))
-    # In one thread: with more of them, what it finds depends on how many they are.
+    # One thread: with several threads, the result would depend on their number.
     rough = NNDescent(x.astype(np.float32), n_neighbors=breadth, random_state=state, n_jobs=1, compressed=False)
     return _closest(x, rough.neighbor_graph[0].astype(np.int64), neighbours)
 
 
 def _closest(x: Floats, candidates: Ints, neighbours: int, block: int = 1 << 12) -> Ints:
-    """The nearest of each point's candidates, itself left out; where they do not suffice, of all points."""
+    """Return the nearest other points among each point's candidates; if there are too few, among all points."""
     found = np.empty((len(x), neighbours), dtype=np.int64)
     for begin in range(0, len(x), block):
         rows = np.arange(begin, min(begin + block, len(x)))
@@ -284,9 +284,9 @@ def _closest(x: Floats, candidates: Ints, neighbours: int, block: int = 1 << 12)
 
 
 def read_edges(path: str | PathLike[str], members: Sequence[Hashable]) -> Graph:
-    """The graph of a table of edges: columns agent and peer, and weight if it is not 1; of agents with these ids."""
+    """Read a graph from a table of edges with columns agent and peer, and optionally weight (default 1)."""
     from ..data.ids import agent_numbers
-    from ..data.sources.readers import ids_like, read_table  # not above: they take pandas
+    from ..data.sources.readers import ids_like, read_table  # not above: imports pandas
 
     table = read_table(path, ids=("agent", "peer"), as_text=True)
     missing = [name for name in ("agent", "peer") if name not in table.columns]

@@ -1,4 +1,4 @@
-"""Graphs of one-way edges: who sends to whom, where answers do not go back along the same edge."""
+"""Graphs of one-way edges: an edge from i to j allows messages from agent i to agent j only."""
 
 from __future__ import annotations
 
@@ -19,26 +19,27 @@ from .graph import Floats, Graph, Ints, check_edges, compressed, owners, refuse_
 class DirectedGraph(Graph):
     """Nonnegative weights of one-way edges: ``W[i, j] > 0`` means that agent i sends to agent j.
 
-    The edges of an agent are those that it sends along; from whom it hears, it sees when a message comes. For methods
-    that say ``directed = True``, such as push-sum; all others need edges that are mutual, and refuse it. Where a problem
-    asks how far neighbours are apart, it goes by the mutual part, ``(W + W.T) / 2``.
+    The edges of an agent are its outgoing edges; an agent learns about incoming edges from the messages that arrive.
+    Only methods with ``directed = True``, such as push-sum, take directed graphs; all other methods need mutual edges.
+    The smoothness term of a problem uses the symmetric weights ``(W + W.T) / 2``.
 
     Parameters
     ----------
     W : sparse matrix or array, or dense array-like, shape (n, n)
-        The weights; copied. Stored zeros are no edges, and duplicate entries are summed.
+        The weights; copied. Stored zeros are dropped, and duplicate entries are summed.
 
     Attributes
     ----------
     start, peer, weight : ndarray
-        As in :class:`Graph`: the edges of agent i, to those it sends to, are entries ``start[i]:start[i + 1]``.
+        As in :class:`Graph`: the outgoing edges of agent i are entries ``start[i]:start[i + 1]``.
     degrees : (n,) float64
-        The sum of the weights that each agent sends with.
+        Sum of the weights of each agent's outgoing edges.
 
     Raises
     ------
     GraphError
-        Naming the first offending entry, when `W` is not square, numeric, finite, nonnegative and zero on the diagonal.
+        If `W` is not square, numeric, finite, nonnegative and zero on the diagonal; the message names the first
+        offending entry.
 
     Examples
     --------
@@ -61,14 +62,14 @@ class DirectedGraph(Graph):
 
     @classmethod
     def from_edges(cls, n: int, i: ArrayLike, j: ArrayLike, weight: ArrayLike = 1.0) -> DirectedGraph:
-        """Graph of `n` agents from a list of edges, each from an agent of `i` to the one in `j`.
+        """Return the graph of `n` agents with one-way edges from ``i[k]`` to ``j[k]``.
 
         Parameters
         ----------
         n : int
             Number of agents.
         i, j : (edges,) int
-            Who sends, and to whom. No edge twice.
+            Senders and receivers of the edges; no edge may be given twice.
         weight : float or (edges,) float
             Weight of each edge.
 
@@ -84,12 +85,12 @@ class DirectedGraph(Graph):
 
     @classmethod
     def from_arrays(cls, start: Ints, peer: Ints, weight: Floats) -> DirectedGraph:
-        """The graph that has these arrays, from a file."""
+        """Return the graph with the given arrays, read from a file."""
         return cls.from_edges(start.shape[0] - 1, owners(start), peer, weight)
 
     @property
     def directed(self) -> bool:
-        """Whether edges are one-way: True."""
+        """Whether edges are one-way: always True."""
         return True
 
     @property
@@ -99,12 +100,12 @@ class DirectedGraph(Graph):
 
     @property
     def in_degrees(self) -> Ints:
-        """From how many agents each one hears, shape (n,)."""
+        """Number of incoming edges of each agent, shape (n,)."""
         return np.bincount(self.peer, minlength=self.n)
 
     @property
     def strongly_connected(self) -> bool:
-        """Whether every agent reaches every other along edges: what push-sum needs to find an average."""
+        """Whether every agent can be reached from every other along edges, which push-sum needs for averaging."""
         return int(connected_components(self.W, directed=True, connection="strong")[0]) == 1
 
     @cached_property
@@ -113,7 +114,7 @@ class DirectedGraph(Graph):
         return Graph((self.W + self.W.T) / 2.0)
 
     def edges(self) -> tuple[Ints, Ints, Floats]:
-        """Each edge once, as arrays of who sends, to whom, and its weight.
+        """Return senders, receivers and weights of all edges.
 
         Examples
         --------
@@ -128,7 +129,7 @@ class DirectedGraph(Graph):
 
 
 def directed_ring(n: int) -> DirectedGraph:
-    """Agents in a circle, each sending to the next.
+    """Agents in a circle, each with an edge to the next.
 
     Examples
     --------
@@ -140,9 +141,9 @@ def directed_ring(n: int) -> DirectedGraph:
 
 
 def directed_random(n: int, degree: int, seed: int | np.random.Generator) -> DirectedGraph:
-    """Every agent sends to `degree` others, drawn at random; and to the next in a circle among them.
+    """Every agent has edges to `degree` others: to the next agent in a circle, and to others drawn at random.
 
-    The circle makes sure that everybody can be reached by everybody.
+    Because of the circle, the graph is strongly connected.
 
     Examples
     --------
@@ -154,14 +155,14 @@ def directed_random(n: int, degree: int, seed: int | np.random.Generator) -> Dir
     if degree >= n:
         raise ParameterError(f"degree = {degree} with n = {n}: an agent has at most {n - 1} neighbours")
     random = _checks.generator(seed)
-    # Steps ahead of the sender: 1, and others from 2 to n - 1, no two alike.
+    # Steps ahead of the sender: 1, and distinct others from 2 to n - 1.
     steps = [np.append(1, 2 + random.choice(n - 2, degree - 1, replace=False)) if degree > 1 else [1] for _ in range(n)]
     i = np.repeat(np.arange(n), degree)
     return DirectedGraph.from_edges(n, i, (i + np.concatenate(steps).astype(np.int64)) % n)
 
 
 def directed_exponential(n: int) -> DirectedGraph:
-    """Every agent sends to those 1, 2, 4, 8, ... ahead of it in a circle.
+    """Every agent has edges to the agents 1, 2, 4, 8, ... steps ahead in a circle.
 
     Examples
     --------
@@ -178,10 +179,10 @@ def directed_exponential(n: int) -> DirectedGraph:
 
 
 def one_peer_exponential(n: int) -> list[DirectedGraph]:
-    """The edges of :func:`directed_exponential` by turns: in graph k, every agent sends to the one 2^k ahead of it.
+    """The edges of :func:`directed_exponential`, in turn: graph k has edges to the agent 2^k steps ahead.
 
-    Where n is a power of two, taking the mean with whom one hears from in each graph of the list, once, is the mean
-    over all agents.
+    If n is a power of two, averaging once with the sender of the incoming edge, in each graph of the list, gives every
+    agent the mean over all agents.
 
     Examples
     --------
@@ -197,5 +198,5 @@ def one_peer_exponential(n: int) -> list[DirectedGraph]:
 
 
 def _powers(n: int) -> Ints:
-    """1, 2, 4, ..., below n."""
+    """Return 1, 2, 4, ..., below n."""
     return 2 ** np.arange(math.ceil(math.log2(_checks.integer("n", n, least=2))))

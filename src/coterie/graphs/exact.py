@@ -1,12 +1,12 @@
-"""The graph that minimises h over the weights of given pairs; see :mod:`coterie.core.wrap.graph_objective`.
+"""The graph that minimises the objective h over the weights; h is in :mod:`coterie.core.wrap.graph_objective`.
 
 In units of mu, and with v_k = 1/(d_k + delta), the dual of the problem has one unknown for each agent:
 
     g(v) = sum_k (1 + log v_k - delta v_k) - lam sum_{k,l} w_kl(v)^2,    w_kl(v) = max(0, v_k + v_l - z_kl) / (2 lam)
 
-and the duality gap is sum_k (x_k - 1 - log x_k) with x_k = v_k (d_k + delta): zero at the solution
-only, and near it half the sum of squares of the residuals x_k - 1. Sums over k, l are over the pairs that may be tied,
-each counted once: all of them, or those of a few candidates of each agent, and then all of this is linear in n.
+and the duality gap is sum_k (x_k - 1 - log x_k) with x_k = v_k (d_k + delta): it is zero at the solution only, and near
+the solution it is half the sum of squares of the residuals x_k - 1. Sums over k, l are over the candidate pairs, each
+counted once: all pairs, or the pairs of a few candidates of each agent, for which time and memory are linear in n.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from ..errors import ConvergenceError, DataError, GraphError, ParameterError
 from .builders import nearest, squares
 from .graph import Graph, Ints
 
-#: Newton steps before giving up.
-STEPS = 500
-#: Largest residual |v_k (d_k + delta) - 1| of a solution; the iteration goes on below it while it gains anything.
+#: Largest number of Newton steps.
+MAX_STEPS = 500
+#: Largest residual |v_k (d_k + delta) - 1| of a solution; the iteration continues while the residual still decreases.
 TOLERANCE = 1e-11
-#: Weights below this part of the largest are rounding.
+#: Weights below this fraction of the largest weight are rounding errors.
 ROUNDING = 1e-12
-#: A step leaves each v_k at least this part of itself.
-KEEP = 0.05
-#: Steps of up to so many agents come from a factorisation, those of more from conjugate gradients.
-DENSE = 500
+#: A step reduces no v_k below this fraction of its value.
+MIN_REMAINING_FRACTION = 0.05
+#: Largest number of agents for which steps are computed by a factorisation; otherwise by conjugate gradients.
+MAX_DENSE_AGENTS = 500
 
 
 def exact_graph(
@@ -49,44 +49,45 @@ def exact_graph(
     candidates: Any = None,
     seed: int = 0,
 ) -> Graph:
-    """The best graph for given models: the minimiser of h over the weights of all pairs (DADA, Section 4).
+    """Return the best graph for given models: the minimiser of h over the weights of all pairs (DADA, Section 4).
 
-    It needs all models in one place. It is a reference for the rules by which agents learn their edges on their own.
+    The function needs the models of all agents; it is the reference for rules by which agents learn their edges
+    without a server.
 
     Parameters
     ----------
     models : (K, p) array
         theta_k.
     losses : (K,) array
-        L_k, of any sign.
+        L_k, positive or negative.
     confidence : (K,) array, optional
-        c_k >= 0; all 1 by default.
+        c_k >= 0. Default: all 1.
     mu : float
-        Weight of the graph against the losses: both mu_1 and mu_2.
+        Weight of the graph relative to the losses: both mu_1 and mu_2.
     lam : float
-        The larger, the more edges, and the lighter.
+        The larger, the more edges, with smaller weights.
     delta : float
-        Smooths the logarithm at agents without edges.
+        Smooths the logarithm of the degree at degree zero.
     candidates : int or (K, any) array of int, optional
-        Who may be tied to whom: the so many agents with the nearest models, or those in an agent's row, and whoever
-        has the agent among its own. Time and memory then grow with the number of pairs. Default: all pairs, which is
-        for a few thousand agents.
+        Pairs that may have an edge: a number of agents with the nearest models of each agent, or an array whose row k
+        holds the candidates of agent k; a pair is allowed if either agent is a candidate of the other. Time and memory
+        grow with the number of pairs. Default: all pairs, for up to a few thousand agents.
     seed : int
-        Of the index that finds the nearest of many; see :func:`coterie.graphs.knn`.
+        Seed of the index of nearest neighbours; see :func:`coterie.graphs.knn`.
 
     Returns
     -------
     Graph
-        With no agent isolated, unless its edges cost too much.
+        No agent is isolated, unless its edges cost too much.
 
     Raises
     ------
     ParameterError, DataError
-        Naming what cannot be used, and the agent's number.
+        If an argument is invalid; the message names the argument and the agent's number.
 
     Examples
     --------
-    Two pairs of like-minded agents find each other:
+    Two pairs of agents with similar models:
 
     >>> graph = exact_graph([[0.0], [0.1], [5.0], [5.1]], losses=[0.0, 0.0, 0.0, 0.0])
     >>> graph
@@ -108,7 +109,7 @@ def exact_graph(
 
 
 def exact_edge_weights(cost: Any, mu: float = 1.0, lam: float = 1.0, delta: float = 1e-2) -> Floats:
-    """The symmetric weights (K, K) that minimise h at given costs of edges, z_kl, of any sign."""
+    """Return the symmetric weights (K, K) that minimise h at given costs of edges, z_kl, positive or negative."""
     mu, lam, delta = check_parameters(mu, lam, delta)
     z = _costs(cost) / mu
     i, j = np.triu_indices(len(z), k=1)
@@ -119,7 +120,7 @@ def exact_edge_weights(cost: Any, mu: float = 1.0, lam: float = 1.0, delta: floa
 
 @dataclass(frozen=True)
 class _Pairs:
-    """The pairs that may be tied, each once, and what a unit of their weights costs, in units of mu."""
+    """The candidate pairs, each once, and the cost of a unit of their weight, in units of mu."""
 
     n: int
     i: Ints
@@ -127,12 +128,12 @@ class _Pairs:
     z: Floats
 
     def degrees(self, weights: Floats) -> Floats:
-        """The sum of each agent's weights."""
+        """Return the sum of each agent's weights."""
         both = np.bincount(self.i, weights, self.n) + np.bincount(self.j, weights, self.n)
-        return both.astype(np.float64, copy=False)  # of no pairs, they are integers
+        return both.astype(np.float64, copy=False)  # without pairs, bincount returns integers
 
     def weights(self, v: Floats, low: Floats, lam: float) -> Floats:
-        """w(v + low), to full relative accuracy: the sum of two agents' v is kept as a sum of two floats."""
+        """Return w(v + low) to full relative accuracy, with sums v_k + v_l stored as sums of two floats."""
         one, other = v[self.i], v[self.j]
         both = one + other
         rest = _rest(one, other, both) + (low[self.i] + low[self.j])
@@ -141,16 +142,17 @@ class _Pairs:
 
 @one_thread()
 def _minimise(pairs: _Pairs, lam: float, delta: float) -> Floats:
-    """The weights of pairs that minimise h / mu.
+    """Return the weights of pairs that minimise h / mu.
 
-    Damped Newton steps on the dual, on the active pairs of each step, until rounding is all that is left.
+    The method takes damped Newton steps on the dual, with the active pairs of each step, until only rounding errors
+    are left.
     """
-    # v is the sum of two floats: where it nearly cancels with z, one alone cannot hold enough digits of the weights.
+    # v is stored as a sum of two floats, because one float has too few digits where v nearly cancels with z.
     v, low = _common_start(pairs, lam, delta), np.zeros(pairs.n)
     weights = pairs.weights(v, low, lam)
     residual = v * (pairs.degrees(weights) + delta) - 1.0
     best, answer, stale = np.inf, weights, 0
-    for _ in range(STEPS):
+    for _ in range(MAX_STEPS):
         size = float(np.abs(residual).max())
         stale = 0 if size < 0.5 * best else stale + 1
         if size < best:
@@ -159,7 +161,7 @@ def _minimise(pairs: _Pairs, lam: float, delta: float) -> Floats:
             break
         try:
             step = v * _relative_step(pairs, weights > 0, v, residual, lam)
-        except LinAlgError:  # the identity drowns in the rest of the Hessian
+        except LinAlgError:  # the identity is lost to rounding in the Hessian
             break
         v, low, weights = _line_search(pairs, v, low, step, weights, residual, lam, delta)
         residual = v * (pairs.degrees(weights) + delta) - 1.0
@@ -181,7 +183,7 @@ def graph_objective(
     lam: float = 1.0,
     delta: float = 1e-2,
 ) -> float:
-    """The value h(w) of a graph (DADA, Section 4); :func:`exact_graph` minimises it."""
+    """Return the value h(w) of a graph (DADA, Section 4), which :func:`exact_graph` minimises."""
     mu, lam, delta = check_parameters(mu, lam, delta)
     theta, own = _agents(models, losses, confidence)
     if graph.n != len(theta):
@@ -192,9 +194,9 @@ def graph_objective(
 
 
 def _common_start(pairs: _Pairs, lam: float, delta: float) -> Floats:
-    """The best v that is the same for all agents, roughly."""
+    """Return roughly the best v with equal entries for all agents."""
     n = pairs.n
-    above = 1.0 / delta  # there, no agent has a degree
+    above = 1.0 / delta  # the optimal v of an agent without edges
     below = above
     while n / below - n * delta < 2.0 * np.maximum(0.0, 2.0 * below - pairs.z).sum() / (2.0 * lam):
         above, below = below, 0.25 * below
@@ -202,11 +204,11 @@ def _common_start(pairs: _Pairs, lam: float, delta: float) -> Floats:
 
 
 def _relative_step(pairs: _Pairs, active: np.ndarray, v: Floats, residual: Floats, lam: float) -> Floats:
-    """Newton's step, divided by v: the Hessian is then the identity and a scaled signless Laplacian."""
+    """Return Newton's step divided by v; the Hessian is then the identity plus a scaled signless Laplacian."""
     i, j = pairs.i[active], pairs.j[active]
     count = np.bincount(i, minlength=pairs.n) + np.bincount(j, minlength=pairs.n)
     diagonal, across = 1.0 + count * v * v / (2.0 * lam), v[i] * v[j] / (2.0 * lam)
-    if pairs.n <= DENSE:
+    if pairs.n <= MAX_DENSE_AGENTS:
         hessian = np.diag(diagonal)
         hessian[j, i] = across
         hessian[i, j] = across
@@ -214,7 +216,7 @@ def _relative_step(pairs: _Pairs, active: np.ndarray, v: Floats, residual: Float
     edges = sparse.coo_array((across, (i, j)), shape=(pairs.n, pairs.n)).tocsr()
     product = LinearOperator((pairs.n, pairs.n), lambda x: diagonal * x + edges @ x + edges.T @ x, dtype=np.float64)
     scale = LinearOperator((pairs.n, pairs.n), lambda x: x / diagonal, dtype=np.float64)
-    # As exact as it pays: Newton's method squares the residual, and so its last steps are small ones.
+    # Newton's method squares the residual, so a step never needs a higher accuracy than the residual itself.
     accuracy = min(0.1, float(np.abs(residual).max()))
     return -cg(product, residual, rtol=max(accuracy, 1e-12), atol=0.0, maxiter=1000, M=scale)[0]
 
@@ -222,18 +224,18 @@ def _relative_step(pairs: _Pairs, active: np.ndarray, v: Floats, residual: Float
 def _line_search(
     pairs: _Pairs, v: Floats, low: Floats, step: Floats, weights: Floats, residual: Floats, lam: float, delta: float
 ) -> tuple[Floats, Floats, Floats]:
-    """Go along a Newton step as far as v stays positive and g rises as it should; returns v, low and the weights."""
+    """Search along a Newton step for sufficient increase of g with v positive; return v, low and the weights."""
     rise = -float(residual @ (step / v))  # the slope of g along the step
-    length = min(1.0, (1.0 - KEEP) / max(float((-step / v).max()), 1e-300))
+    length = min(1.0, (1.0 - MIN_REMAINING_FRACTION) / max(float((-step / v).max()), 1e-300))
     for _ in range(60):
         add = length * step + low
         moved = v + add
         rest = _rest(v, add, moved)
         new = pairs.weights(moved, rest, lam)
-        # The difference of two values of g, term by term: the values themselves would cancel.
+        # The difference of two values of g, computed term by term to avoid cancellation.
         logs, linear = np.log1p(length * step / v), delta * length * step
         gain = float((logs - linear).sum() - lam * ((new - weights) * (new + weights)).sum())
-        # Where rounding hides the difference, the slope of g at the new point still tells.
+        # If the difference is below rounding, the slope of g at the new point decides.
         squares = float(weights @ weights + new @ new)
         size = float((np.abs(logs) + np.abs(linear)).sum() + 2.0 * lam * squares)
         slope = float(((1.0 / moved - delta - pairs.degrees(new)) * step).sum())
@@ -244,7 +246,7 @@ def _line_search(
 
 
 def _pairs(theta: Floats, candidates: Any, seed: Any) -> tuple[Ints, Ints]:
-    """The pairs i < j that may be tied."""
+    """Return the candidate pairs i < j."""
     n = len(theta)
     if candidates is None:
         return np.triu_indices(n, k=1)
@@ -264,13 +266,13 @@ def _pairs(theta: Floats, candidates: Any, seed: Any) -> tuple[Ints, Ints]:
 
 
 def _rest(a: Floats, b: Floats, total: Floats) -> Floats:
-    """What rounding took from total = a + b, exactly."""
+    """Return the exact rounding error of total = a + b."""
     part = total - a
     return (a - (total - part)) + (b - part)
 
 
 def _agents(models: Any, losses: Any, confidence: Any) -> tuple[Floats, Floats]:
-    """The models, and c_k L_k of each agent."""
+    """Return the models, and c_k L_k of each agent."""
     theta = points("models", models)
     loss = per_agent("losses", losses, len(theta))
     c = np.ones(len(theta)) if confidence is None else per_agent("confidence", confidence, len(theta), least=0)

@@ -1,4 +1,4 @@
-"""Graphs of a given shape, regular or random, before there is any data; and graphs that change with time."""
+"""Graphs of a given shape, regular or random, and graphs that change with time."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from .. import _checks
 from ..errors import ParameterError
 from .graph import Bools, Graph, Ints
 
-#: Rounds of repair before ends are joined anew; one or two do, and some twenty where everybody has n/2 edges.
-ROUNDS = 200
-#: Graphs with so many edges at most walk on, by so many random switches for each edge.
-SMALL, WALK = 5_000, 10
+#: Largest number of rounds of repair before the ends are joined anew; one or two suffice, or twenty for degree n/2.
+MAX_REPAIR_ROUNDS = 200
+#: Largest number of edges of a graph that is mixed by further random switches, and number of switches for each edge.
+MAX_SWITCHED_EDGES, SWITCHES_PER_EDGE = 5_000, 10
 
 
 def empty(n: int) -> Graph:
-    """`n` agents on their own.
+    """`n` agents without edges.
 
     Examples
     --------
@@ -31,7 +31,7 @@ def empty(n: int) -> Graph:
 
 
 def complete(n: int, weight: float = 1.0) -> Graph:
-    """Every agent tied to every other.
+    """Edges between all pairs of agents.
 
     Examples
     --------
@@ -43,9 +43,9 @@ def complete(n: int, weight: float = 1.0) -> Graph:
 
 
 def ring(n: int, neighbours: int = 1, weight: float = 1.0) -> Graph:
-    """Agents in a circle, each tied to the nearest `neighbours` on either side.
+    """Agents in a circle, each connected to the nearest `neighbours` on either side.
 
-    Where the two sides meet, a pair is still tied once: the graph is then complete.
+    If the two sides overlap, each pair has one edge, and the graph is complete.
 
     Examples
     --------
@@ -55,14 +55,14 @@ def ring(n: int, neighbours: int = 1, weight: float = 1.0) -> Graph:
     True
     """
     n, weight = _checks.integer("n", n), _checks.positive("weight", weight)
-    # Half a turn reaches everyone; further steps would only come back from the other side.
+    # n // 2 steps reach all agents; further steps would repeat edges from the other side.
     reach = min(_checks.integer("neighbours", neighbours), n // 2)
     i, step = np.divmod(np.arange(n * reach), max(reach, 1))
     return Graph.from_edges(n, i, (i + step + 1) % n, weight)
 
 
 def path(n: int) -> Graph:
-    """Agents in a line, each tied to the next.
+    """Agents in a line, each connected to the next.
 
     Examples
     --------
@@ -74,7 +74,7 @@ def path(n: int) -> Graph:
 
 
 def star(n: int, center: int = 0) -> Graph:
-    """One agent, number `center`, tied to every other, as a server is to its clients.
+    """One agent, number `center`, connected to all others, like a server to its clients.
 
     Examples
     --------
@@ -91,7 +91,7 @@ def star(n: int, center: int = 0) -> Graph:
 
 
 def grid(rows: int, columns: int) -> Graph:
-    """Agents on a grid, each tied to those above, below, left and right; numbered row by row.
+    """Agents on a grid, each connected to the agents above, below, left and right; numbered row by row.
 
     Examples
     --------
@@ -106,9 +106,9 @@ def grid(rows: int, columns: int) -> Graph:
 
 
 def erdos_renyi(n: int, probability: float, seed: int | np.random.Generator) -> Graph:
-    """Each pair of agents tied with the same probability, independently of the others.
+    """Each pair of agents has an edge with the given probability, independently of all other pairs.
 
-    The time and memory grow with the number of edges, not of pairs.
+    Time and memory grow with the number of edges, not with the number of pairs.
 
     Examples
     --------
@@ -131,14 +131,14 @@ def erdos_renyi(n: int, probability: float, seed: int | np.random.Generator) -> 
 
 
 def _coin_flips(flips: int, probability: float, random: np.random.Generator) -> Ints:
-    """Which of many flips of one coin came up heads, skipping from each head to the next."""
+    """Return the positions of heads among independent coin flips, by drawing the gaps between heads."""
     if probability == 0:
         return np.empty(0, dtype=np.int64)
     expected = flips * probability
-    enough = int(expected + 4 * math.sqrt(expected)) + 1  # for one batch, nearly always
+    enough = int(expected + 4 * math.sqrt(expected)) + 1  # one batch nearly always suffices
     heads, last = [], -1
     while last < flips:
-        # A gap past the end is cut short, lest the sum of astronomic gaps overflow.
+        # Gaps beyond the end are truncated, so that the sum of very large gaps does not overflow.
         gaps = np.minimum(random.geometric(probability, size=enough), flips + 1)
         heads.append(last + np.cumsum(gaps, dtype=np.int64))
         last = int(heads[-1][-1])
@@ -147,9 +147,9 @@ def _coin_flips(flips: int, probability: float, random: np.random.Generator) -> 
 
 
 def random_regular(n: int, degree: int, seed: int | np.random.Generator) -> Graph:
-    """Every agent tied to `degree` others, drawn at random among all such graphs (asymptotically uniform).
+    """Every agent is connected to `degree` others; the graph is drawn at random (asymptotically uniform).
 
-    The time and memory grow with the number of edges.
+    Time and memory grow with the number of edges.
 
     Examples
     --------
@@ -164,17 +164,18 @@ def random_regular(n: int, degree: int, seed: int | np.random.Generator) -> Grap
     random = _checks.generator(seed)
     if 2 * degree < n:
         return Graph.from_edges(n, *_regular_edges(n, degree, random))
-    # Who is not tied to whom is a regular graph, too, and a sparser one.
-    apart = Graph.from_edges(n, *_regular_edges(n, n - 1 - degree, random))
-    tied = np.ones((n, n), dtype=bool)
-    tied[np.repeat(np.arange(n), apart.n_neighbours), apart.peer] = False
-    return Graph.from_edges(n, *np.nonzero(np.triu(tied, k=1)))
+    # The complement of a dense regular graph is a sparser regular graph.
+    complement = Graph.from_edges(n, *_regular_edges(n, n - 1 - degree, random))
+    connected = np.ones((n, n), dtype=bool)
+    connected[np.repeat(np.arange(n), complement.n_neighbours), complement.peer] = False
+    return Graph.from_edges(n, *np.nonzero(np.triu(connected, k=1)))
 
 
 def clusters(sizes: Sequence[int], inside: float = 1.0, between: float = 0.0) -> Graph:
-    """Groups of agents, all tied within their group, and all across groups when `between` is not zero.
+    """Groups of agents with edges between all members of a group, and across all groups if `between` is not zero.
 
-    Edges across make for all n (n - 1) / 2 pairs; without them, time and memory grow with the pairs inside.
+    With edges across groups, all n (n - 1) / 2 pairs have edges; without them, time and memory grow with the number of
+    pairs inside the groups.
 
     Examples
     --------
@@ -194,7 +195,7 @@ def clusters(sizes: Sequence[int], inside: float = 1.0, between: float = 0.0) ->
         cluster = np.repeat(np.arange(len(counts)), counts)
         i, j = np.triu_indices(n, k=1)
         return Graph.from_edges(n, i, j, np.where(cluster[i] == cluster[j], inside, between))
-    # Without edges across, only the pairs inside are ever listed: many small clusters stay cheap.
+    # Without edges across groups, only the pairs inside are listed, so that many small clusters are cheap.
     first, pairs = np.cumsum([0, *counts[:-1]]), []
     for size in sorted(set(counts)):
         i, j = np.triu_indices(size, k=1)
@@ -206,15 +207,15 @@ def clusters(sizes: Sequence[int], inside: float = 1.0, between: float = 0.0) ->
 
 # -- random regular graphs ---------------------------------------------------------------------------------------------
 #
-# Ends of edges are joined at random, and what is no edge is switched away. The configuration model joins n * degree
-# ends at random. A few of its pairs are loops or come twice: some degree^2 / 4 of them, however large n is. Each is
-# switched with another pair, (a, b), (c, e) -> (a, e), (c, b), which leaves all degrees as they are. That favours
-# some graphs a little, by an amount that vanishes as n grows; in a small graph, random switches go on until it is
-# forgotten: their walk has the uniform distribution over all simple graphs of these degrees.
+# The configuration model joins n * degree ends at random. A few of its pairs are loops or duplicates: about
+# degree^2 / 4, independently of n. Each of these is switched with another pair, (a, b), (c, e) -> (a, e), (c, b), which
+# leaves all degrees unchanged. The result favours some graphs slightly, by an amount that vanishes as n grows; small
+# graphs are mixed by further random switches, a Markov chain whose stationary distribution is uniform over all simple
+# graphs of these degrees.
 
 
 def _regular_edges(n: int, degree: int, random: np.random.Generator) -> tuple[Ints, Ints]:
-    """The two ends of each edge, for a degree below n / 2 with n * degree even; time and memory grow as n * degree."""
+    """Return the two ends of each edge, for a degree below n / 2 with n * degree even, in O(n * degree) time."""
     edges = n * degree // 2
     while True:
         ends = np.repeat(np.arange(n, dtype=np.int64), degree)
@@ -222,20 +223,20 @@ def _regular_edges(n: int, degree: int, random: np.random.Generator) -> tuple[In
         a, b = ends[:edges], ends[edges:]
         if _repair(a, b, n, random):
             break
-    if edges <= SMALL:
+    if edges <= MAX_SWITCHED_EDGES:
         _walk(a, b, random)
     return a, b
 
 
 def _keys(a: Ints, b: Ints, n: int) -> Ints:
-    """One number for each unordered pair."""
+    """Return one number for each unordered pair."""
     keys: Ints = np.minimum(a, b) * n + np.maximum(a, b)
     return keys
 
 
 def _repair(a: Ints, b: Ints, n: int, random: np.random.Generator) -> bool:
-    """Switch loops and pairs that are there already, in place; says whether that came to an end."""
-    for _ in range(ROUNDS):
+    """Switch loops and duplicate pairs, in place; return whether none is left."""
+    for _ in range(MAX_REPAIR_ROUNDS):
         keys = _keys(a, b, n)
         order = np.argsort(keys, kind="stable")
         there = keys[order]
@@ -252,21 +253,21 @@ def _repair(a: Ints, b: Ints, n: int, random: np.random.Generator) -> bool:
         at = np.minimum(np.searchsorted(there, new), a.size - 1)
         fine = ~bad[partner] & (a[wrong] != e) & (c != b[wrong]) & (there[at] != new).all(axis=0)
         wrong, partner, c, e, new = wrong[fine], partner[fine], c[fine], e[fine], new[:, fine]
-        # All at once: no two switches may use one partner, or make one pair; the first that would is taken.
+        # Switches are made at once: of switches with the same partner or the same new pair, only the first is made.
         claims = np.concatenate((new[0], new[1], n * n + partner))
         _, first, claim = np.unique(claims, return_index=True, return_inverse=True)
         mine = np.tile(np.arange(wrong.size), 3)
         earliest = np.full(first.size, wrong.size)
         np.minimum.at(earliest, claim.ravel(), mine)
-        alone = (earliest[claim.ravel()] == mine).reshape(3, -1).all(axis=0) & (new[0] != new[1])
-        wrong, partner, c, e = wrong[alone], partner[alone], c[alone], e[alone]
+        chosen = (earliest[claim.ravel()] == mine).reshape(3, -1).all(axis=0) & (new[0] != new[1])
+        wrong, partner, c, e = wrong[chosen], partner[chosen], c[chosen], e[chosen]
         b[wrong], b[partner], a[partner] = e, b[wrong], c
     return False
 
 
 def _walk(a: Ints, b: Ints, random: np.random.Generator) -> None:
-    """Random switches, one after the other; one that would make a loop or a double edge is not done, and counts."""
-    edges, steps = a.size, WALK * a.size
+    """Make random switches, in place; a switch that would make a loop or a duplicate is skipped, but counted."""
+    edges, steps = a.size, SWITCHES_PER_EDGE * a.size
     ends = [a.tolist(), b.tolist()]
     there = {frozenset(pair) for pair in zip(*ends, strict=True)}
     pairs, turns = random.integers(edges, size=(steps, 2)).tolist(), random.integers(2, size=steps).tolist()
@@ -285,7 +286,7 @@ def _walk(a: Ints, b: Ints, random: np.random.Generator) -> None:
 
 
 def matchings(n: int, count: int, seed: int | np.random.Generator) -> list[Graph]:
-    """So many random matchings: in each, everybody has one neighbour; if n is odd, but one agent.
+    """`count` random matchings: every agent has one neighbour, except one agent if n is odd.
 
     Examples
     --------
@@ -299,22 +300,22 @@ def matchings(n: int, count: int, seed: int | np.random.Generator) -> list[Graph
 
 
 def sequence(problem: Any, graphs: Iterable[Graph] | Callable[[int], Graph], until: int, every: int = 1) -> list[Any]:
-    """What to pass to :func:`coterie.simulate` as ``changes`` for a graph that changes with time.
+    """Return the argument ``changes`` of :func:`coterie.simulate` for a graph that changes with time.
 
-    The problem's own graph is the first one; then, every so many rounds (or wakes, or whatever else a run is measured
-    in), another takes its place. Agents who become neighbours swap their models when they do, and the account counts
-    that.
+    The run begins on the graph of the problem, which is replaced after every `every` rounds (or wakes, if the run is
+    measured in wakes). Agents that become neighbours exchange their models, and these messages are counted.
 
     Parameters
     ----------
     problem : Problem
-        What the agents learn, on the graph to begin with.
+        The problem to solve, on the first graph.
     graphs : iterable of Graph, or function of a number
-        The graphs that follow; a list is taken again from its beginning when it ends. A function gets 1, 2, 3, ...
+        The following graphs. An iterable is repeated from its beginning when it ends; a function is called with 1, 2,
+        3, ...
     until : int
-        The length of the run: no change comes at or after it.
+        Length of the run; changes take place before `until` only.
     every : int
-        How long each graph lasts.
+        Length of the run on each graph.
 
     Returns
     -------
@@ -337,7 +338,7 @@ def sequence(problem: Any, graphs: Iterable[Graph] | Callable[[int], Graph], unt
     else:
         listed = list(graphs)
         if not listed:
-            raise ParameterError("graphs is empty: expected the graphs that follow that of the problem")
+            raise ParameterError("graphs is empty: expected the graphs that follow the graph of the problem")
         following = itertools.cycle(listed)
     known: dict[Graph, Any] = {}  # a problem for each graph, made once
     changes = []

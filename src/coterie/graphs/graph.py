@@ -1,4 +1,4 @@
-"""The collaboration graph: who listens to whom, and how much (docs/math.md, section 1)."""
+"""The collaboration graph: agents, edges and weights (docs/math.md, section 1)."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ Bools = NDArray[np.bool_]
 Locked = TypeVar("Locked", Ints, Floats)
 
 ROUNDING = 1e-12
-"""Relative difference of W[i, j] and W[j, i] that is taken for rounding and evened out."""
+"""Largest relative difference of W[i, j] and W[j, i] that counts as rounding."""
 
 
 @dataclass(frozen=True, init=False, repr=False, eq=False)
 class Graph:
-    """Symmetric, nonnegative weights between agents, with no edge of an agent to itself.
+    """Symmetric, nonnegative weights between agents, without edges of an agent to itself.
 
     A graph never changes: its arrays are read-only. The edges of agent ``i`` are the entries
     ``start[i]:start[i + 1]`` of `peer` and `weight`, in increasing order of the peer.
@@ -36,13 +36,13 @@ class Graph:
     Parameters
     ----------
     W : sparse matrix or array, or dense array-like, shape (n, n)
-        The weights; copied. Stored zeros are no edges, duplicate entries are summed, and an asymmetry
-        within rounding (1e-12, relative) is evened out to the larger of the two weights.
+        The weights; copied. Stored zeros are dropped, duplicate entries are summed, and weights that differ by
+        rounding (1e-12, relative) are replaced by the larger of the two.
 
     Attributes
     ----------
     start : (n + 1,) int64
-        Where each agent's edges start.
+        Index of the first edge of each agent.
     peer : (2 n_edges,) int64
         The agent at the other end of each edge.
     weight : (2 n_edges,) float64
@@ -53,8 +53,8 @@ class Graph:
     Raises
     ------
     GraphError
-        Naming the first offending entry, when `W` is not square, numeric, finite, nonnegative,
-        zero on the diagonal and symmetric.
+        If `W` is not square, numeric, finite, nonnegative, zero on the diagonal and symmetric; the message names the
+        first offending entry.
 
     Examples
     --------
@@ -77,7 +77,7 @@ class Graph:
         self._fill(*_validated(W))
 
     def _fill(self, start: Ints, peer: Ints, weight: Floats) -> None:
-        # A frozen dataclass is filled once, past its own lock.
+        # Attributes of a frozen dataclass can only be set this way.
         object.__setattr__(self, "start", _locked(start))
         object.__setattr__(self, "peer", _locked(peer))
         object.__setattr__(self, "weight", _locked(weight))
@@ -85,31 +85,31 @@ class Graph:
 
     @classmethod
     def _of(cls, start: Ints, peer: Ints, weight: Floats) -> Graph:
-        """Graph of compressed rows that are known to be one: symmetric, sorted, positive. Nothing is copied."""
+        """Return the graph of compressed rows known to be symmetric, sorted and positive, without copies or checks."""
         graph = cls.__new__(cls)
         graph._fill(start, peer, weight)
         return graph
 
     @classmethod
     def from_arrays(cls, start: Ints, peer: Ints, weight: Floats) -> Graph:
-        """The graph that has these arrays, from a file."""
+        """Return the graph with the given arrays, read from a file."""
         i = owners(start)
         once = i < peer
         return cls.from_edges(start.shape[0] - 1, i[once], peer[once], weight[once])
 
     @classmethod
     def from_edges(cls, n: int, i: ArrayLike, j: ArrayLike, weight: ArrayLike = 1.0) -> Graph:
-        """Graph of `n` agents from a list of undirected edges.
+        """Return the graph of `n` agents with the given undirected edges.
 
         Parameters
         ----------
         n : int
             Number of agents.
         i, j : (edges,) int
-            The two ends of each edge, in either order. An edge may be given more than once, in
-            either direction, as long as its weight is the same.
+            The two ends of each edge, in either order. An edge may be given more than once, in either direction, if
+            its weights are equal.
         weight : float or (edges,) float
-            Weight of each edge. An edge of weight zero is no edge.
+            Weight of each edge. Edges of weight zero are dropped.
 
         Examples
         --------
@@ -124,7 +124,7 @@ class Graph:
         refuse_bad_weights(i, j, weights)
 
         pair = np.minimum(i, j) * n + np.maximum(i, j)
-        # The sort is stable, so the first of equal pairs is the first the caller gave.
+        # The sort is stable: equal pairs keep the order of the arguments.
         order = np.argsort(pair, kind="stable")
         pair, weights = pair[order], weights[order]
         low, high = np.divmod(pair, n)
@@ -140,7 +140,7 @@ class Graph:
         kept[again] = False
         if not kept.all():
             low, high, weights = low[kept], high[kept], weights[kept]
-        # Pairs are sorted: of each agent come first its peers with lower numbers, in order, and then the others.
+        # Pairs are sorted: each agent's peers with lower numbers come first, in order, and then its other peers.
         ends = np.concatenate((high, low)), np.concatenate((low, high))
         rows = sparse.coo_array((np.tile(weights, 2), ends), shape=(n, n)).tocsr()
         return cls._of(rows.indptr.astype(np.int64), rows.indices.astype(np.int64), rows.data)
@@ -152,12 +152,12 @@ class Graph:
 
     @property
     def directed(self) -> bool:
-        """Whether edges are one-way, as those of a :class:`coterie.DirectedGraph`: False."""
+        """Whether edges are one-way, as in a :class:`coterie.DirectedGraph`: False."""
         return False
 
     @property
     def mutual(self) -> Graph:
-        """The graph of mutual edges that a problem speaks of: this one."""
+        """The graph with symmetric weights: this graph."""
         return self
 
     @property
@@ -173,8 +173,8 @@ class Graph:
     @property
     def isolated(self) -> Bools:
         """Which agents have no neighbour, shape (n,)."""
-        alone: Bools = self.n_neighbours == 0
-        return alone
+        no_neighbour: Bools = self.n_neighbours == 0
+        return no_neighbour
 
     @cached_property
     def components(self) -> Ints:
@@ -189,11 +189,11 @@ class Graph:
 
     @property
     def W(self) -> sparse.csr_array:  # noqa: N802  the field's own name for weights
-        """The weights as a SciPy array, over the graph's own read-only memory: copy it to change it."""
+        """The weights as a SciPy array that shares the read-only memory of the graph; copy the array to change it."""
         return sparse.csr_array((self.weight, self.peer, self.start), shape=(self.n, self.n))
 
     def laplacian(self) -> sparse.csr_array:
-        """D - W.
+        """Return the Laplacian, D - W.
 
         Examples
         --------
@@ -204,7 +204,7 @@ class Graph:
         return sparse.csr_array(sparse.diags_array(self.degrees, format="csr") - self.W)
 
     def edges(self) -> tuple[Ints, Ints, Floats]:
-        """Each undirected edge once, as arrays of its ends i < j and its weight.
+        """Return each undirected edge once, as arrays of its ends i < j and its weight.
 
         Examples
         --------
@@ -217,7 +217,7 @@ class Graph:
         return i[once], self.peer[once], self.weight[once]
 
     def neighbours(self, i: int) -> Ints:
-        """The peers of agent `i`, in increasing order.
+        """Return the neighbours of agent `i`, in increasing order.
 
         Examples
         --------
@@ -230,7 +230,7 @@ class Graph:
         return self.peer[self.start[i] : self.start[i + 1]]
 
     def relabel(self, order: ArrayLike) -> Graph:
-        """The same graph under other numbers: its agent k is this graph's agent ``order[k]``.
+        """Return the graph with renumbered agents: the new agent k is the old agent ``order[k]``.
 
         Examples
         --------
@@ -248,12 +248,12 @@ class Graph:
         return self._of(moved.indptr.astype(np.int64), moved.indices.astype(np.int64), moved.data)
 
     def without(self, agents: ArrayLike) -> Graph:
-        """The same agents under the same numbers, some of them without any of their edges.
+        """Return the graph without the edges of some agents; all agents keep their numbers.
 
         Parameters
         ----------
         agents : (any,) int
-            The agents that lose their edges, and are isolated in the result.
+            Agents whose edges are removed; they are isolated in the result.
 
         Examples
         --------
@@ -275,15 +275,16 @@ class Graph:
         return self._of(start, self.peer[kept], self.weight[kept])
 
     def to_networkx(self) -> nx.Graph:
-        """The graph as a ``networkx.Graph`` on nodes 0 to n - 1, with edge attribute ``weight``; a directed one as a
-        ``networkx.DiGraph``.
+        """Return a ``networkx.Graph`` on nodes 0 to n - 1 with edge attribute ``weight``.
+
+        A directed graph is returned as a ``networkx.DiGraph``.
 
         Examples
         --------
         >>> Graph([[0, 2], [2, 0]]).to_networkx().edges[0, 1]
         {'weight': 2.0}
         """
-        import networkx as nx  # not above: nothing else here needs it
+        import networkx as nx  # not above: only this method needs networkx
 
         graph = nx.DiGraph() if self.directed else nx.Graph()
         graph.add_nodes_from(range(self.n))
@@ -302,12 +303,12 @@ class Graph:
         )
 
     def __hash__(self) -> int:
-        # Neither NaN nor -0.0 can be a weight, so equal weights are equal bytes.
+        # Weights are never NaN or -0.0, so equal weights have equal bytes.
         return hash((self.start.tobytes(), self.peer.tobytes(), self.weight.tobytes()))
 
 
 def _validated(W: Any) -> tuple[Ints, Ints, Floats]:
-    """The start, peer and weight of W, or the reason why it is no graph."""
+    """Return start, peer and weight of W, or raise a GraphError."""
     csr = compressed(W)
     n = csr.shape[0]
     i, j = owners(csr.indptr), csr.indices.astype(np.int64)
@@ -317,10 +318,10 @@ def _validated(W: Any) -> tuple[Ints, Ints, Floats]:
     transpose = sparse.csr_array(csr.T)
     transpose.sort_indices()
     if not (np.array_equal(csr.indptr, transpose.indptr) and np.array_equal(j, transpose.indices)):
-        # One number per entry makes the smallest unmatched number the first unmatched entry.
+        # Each entry is encoded as one number, so that the smallest unmatched number is the first unmatched entry.
         ours, theirs = i * n + j, owners(transpose.indptr) * n + transpose.indices
         _refuse_asymmetry(csr, *divmod(int(np.setxor1d(ours, theirs, assume_unique=True)[0]), n))
-    # The larger of the two, not their mean: it can neither overflow nor underflow to no edge.
+    # The larger of the two weights, not their mean, which could overflow, or underflow to zero.
     weight = np.maximum(csr.data, transpose.data)
     uneven = np.abs(csr.data - transpose.data) > ROUNDING * weight
     if uneven.any():
@@ -330,7 +331,7 @@ def _validated(W: Any) -> tuple[Ints, Ints, Floats]:
 
 
 def _degrees(start: Ints, weight: Floats) -> Floats:
-    """The sum of each agent's weights."""
+    """Return the sum of each agent's weights."""
     degrees: Floats = np.bincount(owners(start), weights=weight, minlength=start.size - 1).astype(
         np.float64, copy=False
     )
@@ -343,7 +344,7 @@ def _degrees(start: Ints, weight: Floats) -> Floats:
 
 
 def compressed(W: Any) -> sparse.csr_array:
-    """W as a square array of floats in compressed rows: sorted, with neither duplicates nor stored zeros."""
+    """Return W as a square array of floats in compressed rows: sorted, without duplicates and stored zeros."""
     try:
         given: Any = W if sparse.issparse(W) else np.asarray(W)
     except ValueError as error:  # ragged rows
@@ -352,7 +353,7 @@ def compressed(W: Any) -> sparse.csr_array:
         raise GraphError(f"W has shape {given.shape}: expected (n, n), one row and one column per agent")
     if given.dtype.kind not in "buif":
         raise GraphError(f"W has entries of type {given.dtype}: weights must be real numbers")
-    # Floats first: duplicates of small integers or of booleans would not add up. The cast also copies.
+    # Cast to floats first: sums of duplicate small integers or booleans could overflow. The cast also copies.
     csr = sparse.csr_array(given.astype(np.float64))
     csr.sum_duplicates()
     csr.eliminate_zeros()
@@ -360,7 +361,10 @@ def compressed(W: Any) -> sparse.csr_array:
 
 
 def check_edges(n: Any, i: ArrayLike, j: ArrayLike, weight: ArrayLike, what: str) -> tuple[int, Ints, Ints, Floats]:
-    """How many agents there are, the two ends of every edge, and its weight; `what` is the word for one."""
+    """Check and return the number of agents, and the two ends and weights of all edges.
+
+    `what` is the word for an edge in messages.
+    """
     n = _checks.integer("n", n)
     i, j = _check_ends("i", i, n), _check_ends("j", j, n)
     if i.size != j.size:
@@ -372,7 +376,7 @@ def check_edges(n: Any, i: ArrayLike, j: ArrayLike, weight: ArrayLike, what: str
 
 
 def _check_ends(name: str, agents: ArrayLike, n: int) -> Ints:
-    """One end of every edge, each an agent in 0 .. n - 1."""
+    """Check one end of every edge: numbers of agents in 0 .. n - 1."""
     ends = _checks.integers(name, agents, (None,), "one integer for every edge", GraphError)
     outside = (ends < 0) | (ends >= n)
     if outside.any():
@@ -391,7 +395,7 @@ def refuse_loops(i: Ints, j: Ints, weight: Floats) -> None:
 
 
 def refuse_bad_weights(i: Ints, j: Ints, weight: Floats) -> None:
-    """Refuse weights that are not finite, or negative."""
+    """Refuse weights that are not finite or are negative."""
     for bad, rule in ((~np.isfinite(weight), "finite"), (weight < 0, "nonnegative")):
         if bad.any():
             k = bad.argmax()
@@ -405,11 +409,11 @@ def _refuse_asymmetry(W: sparse.csr_array, i: int, j: int) -> None:
 
 
 def owners(start: NDArray[Any]) -> Ints:
-    """The row of each entry of a compressed array."""
+    """Return the row of each entry of a compressed array."""
     return np.repeat(np.arange(start.size - 1, dtype=np.int64), np.diff(start))
 
 
 def _locked(array: Locked) -> Locked:
-    """The same array, read-only from now on."""
+    """Make an array read-only, and return the array."""
     array.flags.writeable = False
     return array

@@ -1,4 +1,4 @@
-"""Places of agents on a page, by their edges."""
+"""Positions of agents in a drawing of the graph."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ import numpy as np
 
 from .graph import Graph
 
-#: Of more agents than this, springs act between edges and some others, and not between all pairs.
-SPRINGS = 600
+#: Largest number of agents for which all pairs repel each other; for more agents, random pairs are sampled.
+MAX_ALL_PAIRS_AGENTS = 600
 
 
 def layout(graph: Graph, sizes: np.ndarray, seed: int, start: np.ndarray | None = None) -> np.ndarray:
-    """Places of the agents, (n, 2): by springs as strong as the edges, components side by side, no disc on another.
+    """Return positions of the agents, (n, 2), from springs as strong as the edges.
 
-    Of many agents, from places to `start` with, if there are any; discs may touch then.
+    Components are placed side by side, and discs of the given `sizes` do not overlap. For many agents, springs begin at
+    the positions `start`, if given, and discs may overlap.
     """
-    if graph.n > SPRINGS and start is not None:
+    if graph.n > MAX_ALL_PAIRS_AGENTS and start is not None:
         return _sampled_springs(graph, seed, start)
     places = np.zeros((graph.n, 2))
-    # Springs know no scale of their own: the mean weight is their unit.
+    # Springs have no natural scale: weights are divided by their mean.
     springs = Graph(graph.W / graph.weight.mean()).to_networkx() if graph.n_edges else nx.empty_graph(graph.n)
     groups = [np.flatnonzero(graph.components == k) for k in range(graph.n_components)]
     for agents in groups:
@@ -31,9 +32,9 @@ def layout(graph: Graph, sizes: np.ndarray, seed: int, start: np.ndarray | None 
     centers = _packed(np.array([np.sqrt(len(agents)) + 0.5 * (len(agents) > 1) for agents in groups]))
     for agents, center in zip(groups, centers, strict=True):
         places[agents] += center
-    if graph.n <= 1000:  # all pairs are looked at
+    if graph.n <= 1000:  # all pairs are compared
         for _ in range(60):
-            # Discs are in points, on a page of about 380; places are in units of their own.
+            # Sizes of discs are in points, on a page of about 380 points; positions have units of their own.
             radii = np.sqrt(sizes) / 2.0 * max(np.ptp(places, axis=0).max(), 1.0) / 380.0
             apart = places[:, None] - places
             distance = np.sqrt(np.square(apart).sum(axis=2)) + np.eye(graph.n)
@@ -45,7 +46,7 @@ def layout(graph: Graph, sizes: np.ndarray, seed: int, start: np.ndarray | None 
 
 
 def _packed(radii: np.ndarray) -> np.ndarray:
-    """Centres of circles that do not overlap: the largest in the middle, the others around it as close as they can."""
+    """Return centres of circles that do not overlap: the largest in the middle, the others close around it."""
     reach = 3.0 * np.sqrt(np.square(radii).sum())
     step = radii.min() / 2.0
     k = np.arange(int((reach / step) ** 2))
@@ -61,13 +62,13 @@ def _packed(radii: np.ndarray) -> np.ndarray:
 
 
 def _sampled_springs(graph: Graph, seed: int, start: np.ndarray, steps: int = 120, others: int = 8) -> np.ndarray:
-    """Springs between edges, which pull; and between each agent and some others, who push: in time that edges take."""
+    """Return positions from attraction along edges and repulsion from random agents, in time linear in the edges."""
     random, n = np.random.default_rng(seed), graph.n
     i, j, weight = graph.edges()
     strength = np.sqrt(weight / weight.max())
     degree = np.maximum(np.bincount(i, strength, n) + np.bincount(j, strength, n), 1e-9)
     spread = np.maximum(start.std(axis=0), 1e-9)
-    # In units in which an agent has room for itself.
+    # In units of about the distance between neighbouring agents.
     places = (start - start.mean(axis=0)) / spread * np.sqrt(n) / 4.0 + 0.01 * random.normal(size=(n, 2))
     for step in range(steps):
         reach = 0.1 * np.sqrt(n) * (1.0 - step / steps) + 0.1

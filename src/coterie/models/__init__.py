@@ -1,4 +1,4 @@
-"""Differentiable models: a function of one's own, a module of PyTorch, and two that are compiled."""
+"""Differentiable models: user-defined functions, PyTorch modules, and two compiled models."""
 
 from __future__ import annotations
 

@@ -18,17 +18,17 @@ class Function(Opaque):
     Parameters
     ----------
     size : int
-        How many parameters.
+        Number of parameters.
     value : callable
-        ``value(theta, X, y)``: the mean loss of rows, a number.
+        ``value(theta, X, y)`` returns the mean loss of the rows, a number.
     gradient : callable
-        ``gradient(theta, X, y)``: the gradient of that with respect to theta, (size,).
+        ``gradient(theta, X, y)`` returns the gradient of the mean loss with respect to theta, (size,).
     predict : callable, optional
-        ``predict(theta, X)``: scores of rows, (rows,) or (rows, outputs).
+        ``predict(theta, X)`` returns scores of the rows, (rows,) or (rows, outputs).
     initial : (size,) array_like, optional
-        Where all agents start. Default: zeros.
+        Parameters of all agents at the start. Default: zeros.
     parts : mapping, optional
-        Slices of theta by name, for parameters that are personal, shared or tied. Default: one part, ``"theta"``.
+        Slices of theta by name, to declare parameters personal, shared or tied. Default: one part, ``"theta"``.
 
     Examples
     --------
@@ -67,25 +67,25 @@ class Function(Opaque):
 
     @property
     def written(self) -> tuple[Any, ...]:
-        """The functions."""
+        """Digests of the code of the functions."""
         return code_of(self._value), code_of(self._gradient), code_of(self._predict)
 
     def initial(self, seed: Any = 0) -> np.ndarray:
-        """Where all agents start."""
+        """Return the parameters of all agents at the start."""
         return self._start.copy()
 
     def predict(self, theta: np.ndarray, X: Any) -> np.ndarray:
-        """Scores of rows."""
+        """Return scores of rows."""
         if self._predict is None:
             raise ParameterError("this ct.models.Function was made without predict=: give it a function of (theta, X)")
         return np.asarray(self._predict(theta, X))
 
     def total(self, theta: np.ndarray, X: np.ndarray, y: np.ndarray) -> float:
-        """Sum of the losses of rows."""
+        """Return the sum of the losses of the rows."""
         return len(y) * float(self._value(theta, X, y))
 
     def slope(self, theta: np.ndarray, X: np.ndarray, y: np.ndarray, die: float = NO_DIE) -> np.ndarray:
-        """Gradient of that."""
+        """Return the gradient of :meth:`total`."""
         found = np.asarray(self._gradient(theta, X, y), dtype=float)
         if found.shape != (self.size,):
             raise ParameterError(f"gradient gave shape {found.shape}: it must give {self.size} numbers, as theta has")

@@ -1,4 +1,4 @@
-"""What all models in Python share: the plain loop runs them, and rounds ask for all agents at once."""
+"""Base class of models in Python: wakes run them in uncompiled loops, and rounds call them for all agents at once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..core.linear import matrix_of
 
 
 def code_of(function: Any) -> tuple[Any, ...]:
-    """What a function does, as far as its own code says: functions of one name may differ."""
+    """Return values that identify a function by its code, because functions with the same name may differ."""
     code = getattr(function, "__code__", None)
     if code is None:
         return (repr(type(function)), getattr(function, "__qualname__", ""))
@@ -22,21 +22,21 @@ def code_of(function: Any) -> tuple[Any, ...]:
 
 
 class Opaque(ABC):
-    """A model that only Python can call. A subclass gives :meth:`total` and :meth:`slope`, or more.
+    """A model that cannot be compiled. A subclass implements at least :meth:`total` and :meth:`slope`.
 
     Attributes
     ----------
     size : int
-        How many parameters.
+        Number of parameters.
     parts : dict
-        Where each named one lies in the vector.
+        Slice of the vector theta for each parameter name.
     """
 
-    #: What tells two models apart, for runs that go on, and studies.
+    #: Attributes that identify a model, for resumed runs and studies.
     digest_parts = ("size", "laid_out", "written")
-    #: Compiled loops run as plain Python where they meet one.
+    #: Loops over this model run as plain Python, uncompiled.
     opaque = True
-    #: It has its own memory.
+    #: The model needs no scratch memory from the caller.
     scratch = 0
     size: int
     inputs: int
@@ -44,59 +44,62 @@ class Opaque(ABC):
 
     @property
     def laid_out(self) -> tuple[Any, ...]:
-        """Where parameters lie, and where they begin."""
+        """Slices of the parameters, and their values at the start."""
         return tuple((name, part.start, part.stop) for name, part in self.parts.items()), self.initial()
 
     @property
     @abstractmethod
     def written(self) -> tuple[Any, ...]:
-        """What the model is made of, in words and code: see :func:`code_of`."""
+        """Values that identify the model: descriptions and code, see :func:`code_of`."""
 
     @abstractmethod
     def initial(self, seed: Any = 0) -> np.ndarray:
-        """Parameters to start from, the same for all agents: else, averaging them means nothing."""
+        """Return the parameters to start from, equal for all agents, so that averages of models are meaningful."""
 
     @abstractmethod
     def predict(self, theta: np.ndarray, X: Any) -> np.ndarray:
-        """Scores of rows."""
+        """Return scores of rows."""
 
     @abstractmethod
     def total(self, theta: np.ndarray, X: np.ndarray, y: np.ndarray) -> float:
-        """Sum of the losses of rows."""
+        """Return the sum of the losses of the rows."""
 
     @abstractmethod
     def slope(self, theta: np.ndarray, X: np.ndarray, y: np.ndarray, die: float = NO_DIE) -> np.ndarray:
-        """Gradient of that. With a die, of a minibatch in training: what is random then comes from the die."""
+        """Return the gradient of :meth:`total`.
+
+        A nonnegative `die` marks a minibatch in training, and is the seed of the model's random numbers.
+        """
 
     def check(self, X: np.ndarray, y: np.ndarray) -> None:  # noqa: B027 - a default
-        """Refuse rows or labels that the model cannot take. Default: it takes all."""
+        """Refuse rows or labels that the model cannot take. Default: accept all."""
 
     def value(self, data: Any, theta: np.ndarray) -> float:
-        """The losses of the agent's rows, times their weight."""
+        """Return the weighted sum of the losses of the agent's rows."""
         if data.labels.shape[0] == 0:
             return 0.0
         return float(data.row_weight * self.total(theta, matrix_of(data.rows, self.inputs), data.labels))
 
     def gradient(self, data: Any, theta: np.ndarray, scale: float, out: np.ndarray) -> None:
-        """``out += scale * grad`` of that."""
+        """Add `scale` times the gradient of :meth:`value` to `out`."""
         if data.labels.shape[0] > 0:
             found = self.slope(theta, matrix_of(data.rows, self.inputs), data.labels, data.die)
             out += scale * data.row_weight * found
 
     def values(self, arrays: Any, theta: np.ndarray, who: np.ndarray) -> np.ndarray:
-        """The losses of these agents' rows, given a model for each of them."""
+        """Return the loss of each agent in `who` at its row of `theta`."""
         return self._each(0, arrays, theta, who)
 
     def gradients(
         self, arrays: Any, theta: np.ndarray, who: np.ndarray, pick: np.ndarray | None, dice: np.ndarray | None = None
     ) -> np.ndarray:
-        """Gradients for these agents, each on all its rows, or on those that are picked for it by its die."""
+        """Return the gradient of each agent in `who`, on all its rows, or on the rows in `pick`, with seeds `dice`."""
         return self._each(1, arrays, theta, who, pick, dice)
 
     def _each(
         self, order: int, arrays: Any, theta: np.ndarray, who: np.ndarray, pick: Any = None, dice: Any = None
     ) -> np.ndarray:
-        """Values (0) or gradients (1) of these agents, one after the other."""
+        """Return values (order 0) or gradients (order 1) of the agents in `who`, computed one after the other."""
         X, start = matrix_of(arrays.rows, self.inputs), arrays.row_start
         found = np.zeros((len(who), self.size) if order else len(who))
         for k, i in enumerate(who):

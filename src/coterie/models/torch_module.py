@@ -1,4 +1,4 @@
-"""Modules of PyTorch as models. Nothing else imports torch, and this only when a model is made."""
+"""PyTorch modules as models. Only this module imports torch, when a model is made."""
 
 from __future__ import annotations
 
@@ -23,59 +23,58 @@ from .opaque import NO_DIE, Opaque, code_of
 
 log = logging.getLogger("coterie")
 
-#: A call for many agents takes so many of them that their parameters, rows and activations are about this many numbers.
-NUMBERS = 1 << 21
-#: Rows that are tried when a module first meets data.
-TRIAL = 3
+#: Number of numbers, parameters, rows and activations, that one call for several agents is limited to.
+NUMBERS_PER_CALL = 1 << 21
+#: Number of rows that a module is tried on when it first gets data.
+TRIAL_ROWS = 3
 
 
 class Trial(NamedTuple):
-    """What was found out of a module and its loss on a few rows."""
+    """Properties of a module and its loss, found by a trial on a few rows."""
 
-    kind: Any  # of the labels that the loss is given
+    kind: Any  # dtype of the labels passed to the loss
     random: bool  # whether the module draws random numbers in training
-    flat: bool  # whether the loss is given one output as (m,)
+    flat: bool  # whether a single output is passed to the loss as (m,)
     width: int  # numbers that are computed for a row
 
 
 class Torch(Opaque):
-    """A module of PyTorch with a loss of its outputs and labels: a model for :meth:`coterie.Problem.differentiable`.
+    """A PyTorch module with a loss of its outputs and labels: a model for :meth:`coterie.Problem.differentiable`.
 
-    All trained parameters of the module, in the order of ``module.named_parameters()`` and by these names, are one
-    vector theta for each agent. The module that is given is copied, and never changed. All agents start from the
-    parameters that it has.
+    The trained parameters of the module, in the order of ``module.named_parameters()`` and with these names, form one
+    vector theta for each agent. The given module is copied, and never changed. All agents start from its parameters.
 
     Parameters
     ----------
     module : torch.nn.Module
-        Takes rows (m, features), and gives one output for each: (m,), (m, 1), (m, classes), or what the loss takes.
+        Maps rows (m, features) to one output for each row: (m,), (m, 1), (m, classes), or what the loss takes.
     loss : callable or torch.nn.Module
-        A function of (outputs, labels), such as ``torch.nn.functional.cross_entropy``. One with a ``reduction`` is
-        asked for ``"none"``; any other must give one number a row. f_i is the mean of these over the agent's rows.
-        Whether it does is seen when a problem is made: then the module and its loss are tried on a few rows.
+        A function of (outputs, labels), such as ``torch.nn.functional.cross_entropy``. A loss with an argument
+        ``reduction`` is called with ``"none"``; any other loss must return one number for each row, which is checked
+        on a few rows when a problem is made. f_i is the mean of these numbers over the agent's rows.
     dtype : "float64" or "float32"
-        What the module computes in. The parameters of agents are float64 in any case.
+        Precision of the computations of the module. The agents' parameters are always float64.
     device : str
-        Where it computes: ``"cpu"``, ``"cuda"``, ...
+        Device of the computations: ``"cpu"``, ``"cuda"``, ...
     labels : "auto", "numbers" or "classes"
-        Whether the loss is given labels as floating-point numbers or as int64; "auto" tries them in this order.
+        Whether labels are passed to the loss as floating-point numbers or as int64; "auto" tries both in this order.
     chunk : int, optional
-        Agents that one call of the module takes at most. Default: by the size of the module and of its rows.
+        Largest number of agents in one call of the module. Default: depends on the size of the module and its rows.
 
     Notes
     -----
-    Rounds (``simulate(rounds=)``) call the module once for all agents, by ``torch.func.vmap``; wakes call it for one
-    agent after the other. Both agree up to rounding. A run that is repeated on the same machine gives the same bits on
-    the CPU. What ``vmap`` cannot take, such as ``torch.nn.LSTM`` or an ``if`` that depends on the rows, is called for
-    one agent after the other in rounds, too, which takes longer; the log "coterie" says so once.
+    Rounds (``simulate(rounds=)``) call the module once for all agents, with ``torch.func.vmap``; wakes call the module
+    for one agent after the other. Results agree up to rounding. On the CPU, a run repeated on the same machine gives
+    the same bits. Modules that ``vmap`` cannot take, such as ``torch.nn.LSTM`` or an ``if`` that depends on the rows,
+    are called for one agent after the other in rounds, too, which takes longer; the log "coterie" reports this once.
 
-    A module that draws random numbers in training (dropout) needs minibatches: their dice are its seeds, so that a run
-    can be repeated. Rounds and wakes draw different numbers. Values, gradients and predictions that are not training
-    ask the module after ``module.eval()``.
+    A module that draws random numbers in training (dropout) needs minibatches, whose random numbers are the seeds of
+    the module, so that a run can be repeated. Rounds and wakes draw different numbers. Outside training, values,
+    gradients and predictions are computed after ``module.eval()``.
 
-    What a module remembers beside its parameters is refused: agents would neither average nor send it.
-    ``BatchNorm(..., track_running_stats=False)``, ``GroupNorm`` and ``LayerNorm`` remember nothing; the first cannot
-    take one row alone. Parameters with ``requires_grad=False`` stay as they are.
+    Modules with buffers that change in training are refused, because agents neither average nor send buffers.
+    ``BatchNorm(..., track_running_stats=False)``, ``GroupNorm`` and ``LayerNorm`` have no such buffers; the first
+    cannot take a single row. Parameters with ``requires_grad=False`` are not trained.
 
     Examples
     --------
@@ -123,11 +122,15 @@ class Torch(Opaque):
         try:
             self._device = torch.device(device)
             working = copy.deepcopy(module).to(self._device, self._dtype)
-        except (RuntimeError, AssertionError, TypeError) as error:  # torch has no other words for a device it lacks
+        except (
+            RuntimeError,
+            AssertionError,
+            TypeError,
+        ) as error:  # torch raises these for a device that is not available
             raise ParameterError(f"device={device!r} cannot be used: {error}") from error
         self._named_loss = loss
         self._loss = _row_loss(torch, loss, self._device, self._dtype)
-        #: Whether the loss takes the logit of one output: at least 0 stands for class 1, of 0 and 1 or -1 and +1.
+        #: Whether the output is a logit for two classes, 0 and 1 or -1 and +1: an output >= 0 predicts class 1.
         self.logit = _takes_logits(torch, loss)
         self._shapes = {name: tuple(parameter.shape) for name, parameter in trained.items()}
         ends = np.cumsum([0, *[parameter.numel() for parameter in trained.values()]]).tolist()
@@ -139,13 +142,13 @@ class Torch(Opaque):
         self._still = _Flat(torch, copy.deepcopy(working).eval(), list(trained))
         self._mixes = any(isinstance(part, torch.nn.modules.batchnorm._BatchNorm) for part in module.modules())
         self._labels = labels
-        self._trial: Trial | None = None  # known when it first meets rows
-        #: Whether vmap refuses it, found out then, too: later, the bits of a run would depend on what was asked before.
+        self._trial: Trial | None = None  # set when the module first gets rows
+        #: Whether vmap cannot take the module; checked at the trial, so that a run does not depend on later calls.
         self._loops = False
         self._forget()
 
     def _forget(self) -> None:
-        """What is made anew in every process."""
+        """Reset the attributes that cannot be sent to other processes."""
         self._lock = threading.Lock()
         self._kept: tuple[Any, Any, Any, Any] | None = None
         self._calls: dict[bool, tuple[Callable[..., Any], Callable[..., Any]]] = {}
@@ -163,23 +166,23 @@ class Torch(Opaque):
 
     @property
     def random(self) -> bool:
-        """Whether the module draws random numbers in training; known once it has met data."""
+        """Whether the module draws random numbers in training; False until the module has got data."""
         return self._trial is not None and self._trial.random
 
     @property
     def written(self) -> tuple[Any, ...]:
-        """The module as it shows itself, what it does forward, the loss, and in which precision."""
+        """Values that identify the model: repr of the module, code of its forward pass, loss, and precision."""
         forward = code_of(type(self._given).forward)
         loss = self._named_loss
         shown = repr(loss) if loss.__class__.__module__.startswith("torch") else code_of(loss)
         return repr(self._given), forward, shown, str(self._dtype)
 
     def initial(self, seed: Any = 0) -> np.ndarray:
-        """The parameters that the module came with."""
+        """Return the parameters of the given module."""
         return self._start.copy()
 
     def module(self, theta: np.ndarray) -> Any:
-        """A copy of the module that was given, with these parameters.
+        """Return a copy of the given module with the parameters `theta`.
 
         Parameters
         ----------
@@ -198,7 +201,7 @@ class Torch(Opaque):
         return made
 
     def predict(self, theta: np.ndarray, X: Any) -> np.ndarray:
-        """What the module gives for rows: (m,) of one output, else as it is.
+        """Return the outputs of the module for rows; a single output has shape (m,).
 
         Parameters
         ----------
@@ -217,10 +220,10 @@ class Torch(Opaque):
         return found[:, 0] if found.ndim == 2 and found.shape[1] == 1 else found
 
     def check(self, X: np.ndarray, y: np.ndarray) -> None:
-        """Try the first rows: refuse what the module or its loss cannot take, and see what they do."""
+        """Try the module and its loss on the first rows, refuse invalid ones, and store their properties."""
         if not y.shape[0]:
             return
-        torch, some = _torch(), np.arange(TRIAL) % y.shape[0]
+        torch, some = _torch(), np.arange(TRIAL_ROWS) % y.shape[0]
         rows, labels = self._tensor(X[some]), self._tensor(y[some])
         with self._lock, torch.no_grad(), self._seeded(np.zeros(1)):
             outputs, width = self._try_module(torch, rows)
@@ -241,7 +244,7 @@ class Torch(Opaque):
             self._try_vmap(torch, rows, labels.to(kind))
 
     def _try_module(self, torch: Any, rows: Any) -> tuple[Any, int]:
-        """Outputs of a few rows, and about how many numbers each takes on its way."""
+        """Return the outputs for a few rows, and about how many numbers are computed for each row."""
         seen: list[int] = []
         hooks = [
             part.register_forward_hook(
@@ -271,7 +274,7 @@ class Torch(Opaque):
         return outputs, rows.shape[1] + sum(seen) // len(rows)
 
     def _try_loss(self, torch: Any, outputs: Any, labels: Any) -> tuple[Any, bool]:
-        """How the loss gives one number a row: with labels of this type, and one output as (m,) or as it is."""
+        """Find how the loss returns one number per row: return the dtype of labels, and whether outputs are (m,)."""
         ways = [
             (self._dtype, labels, False),
             (self._dtype, labels, True),
@@ -284,7 +287,7 @@ class Torch(Opaque):
                 continue
             try:
                 with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")  # of labels that are broadcast, which the shape tells
+                    warnings.simplefilter("ignore")  # about broadcast labels, which the shape reveals
                     found = self._loss(outputs[:, 0] if flat else outputs, some.to(kind))
             except (RuntimeError, IndexError, TypeError, ValueError) as error:
                 said.append(f"it refuses labels of {kind}: {str(error).splitlines()[0]}")
@@ -300,27 +303,27 @@ class Torch(Opaque):
         )
 
     def _try_vmap(self, torch: Any, rows: Any, labels: Any) -> None:
-        """See whether the module, which takes these rows, can take them for two agents at once, too."""
+        """Check whether vmap can call the module for two agents at once."""
         two = [
             torch.stack([each, each]) for each in (self._tensor(self._start), rows, labels, torch.ones_like(rows[:, 0]))
         ]
         why = ""
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # they come again when it is used
+                warnings.simplefilter("ignore")  # repeated when the module is used
                 for training in (False, True):
                     value, gradient = self._batched(torch, training)
                     value(*two)
                     with torch.enable_grad():
                         gradient(*two)
-        except Exception as error:  # a module may raise anything where it meets the tensors of vmap
+        except Exception as error:  # a module may raise anything when called with the tensors of vmap
             why = str(error).strip().partition("\n")[0] or type(error).__name__
         if why and not self._loops:
             log.info("%r is called for one agent after the other, as torch.func.vmap cannot take it: %s", self, why)
         self._loops = bool(why)
 
     def total(self, theta: np.ndarray, X: np.ndarray, y: np.ndarray) -> float:
-        """Sum of the losses of rows."""
+        """Return the sum of the losses of the rows."""
         torch = _torch()
         self._met(X, y)
         with self._lock, torch.no_grad(), self._normalising(len(y)):
@@ -331,7 +334,7 @@ class Torch(Opaque):
             )
 
     def slope(self, theta: np.ndarray, X: np.ndarray, y: np.ndarray, die: float = NO_DIE) -> np.ndarray:
-        """Gradient of that; with a die, of the module in training."""
+        """Return the gradient of :meth:`total`; with a nonnegative `die`, of the module in training."""
         torch = _torch()
         self._met(X, y)
         flat = self._still if die < 0.0 else self._training
@@ -346,7 +349,7 @@ class Torch(Opaque):
     def _each(
         self, order: int, arrays: Any, theta: np.ndarray, who: np.ndarray, pick: Any = None, dice: Any = None
     ) -> np.ndarray:
-        """Values (0) or gradients (1) of these agents by one call, or some, of groups that fit into memory."""
+        """Return values (order 0) or gradients (order 1) of the agents in `who`, with one call for each group."""
         torch = _torch()
         X, y = self._rows(arrays)
         if self._loops:
@@ -362,7 +365,7 @@ class Torch(Opaque):
             call = self._batched(torch, training)[order]
             for group, most in self._groups(sizes if pick is None else np.where(sizes > 0, pick.shape[1], 0)):
                 m, first, scale = sizes[group, None], start[group, None], arrays.row_weight[who[group], None]
-                if pick is None:  # all rows: those that are not there repeat the last one, with weight zero
+                if pick is None:  # all rows; missing rows repeat the last row, with weight zero
                     turn = np.arange(most)[None]
                     rows, weight = first + np.minimum(turn, m - 1), np.where(turn < m, scale, 0.0)
                 else:
@@ -374,20 +377,20 @@ class Torch(Opaque):
         return out
 
     def _groups(self, sizes: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
-        """Agents with rows, in groups of similar sizes, and the most rows of each group."""
+        """Yield groups of agents with similar numbers of rows, and the largest number of rows of each group."""
         order = np.argsort(sizes, kind="stable")[::-1]
         order = order[sizes[order] > 0]
         while order.size:
             most = int(sizes[order[0]])
             least = most if self._mixes else 3 * most // 4
-            count = max(1, NUMBERS // (3 * self.size + most * self._known.width))
+            count = max(1, NUMBERS_PER_CALL // (3 * self.size + most * self._known.width))
             count = count if self._chunk is None else self._chunk
             count = min(count, int(np.count_nonzero(sizes[order] >= least)))
             yield np.sort(order[:count]), most
             order = order[count:]
 
     def _batched(self, torch: Any, training: bool) -> tuple[Callable[..., Any], Callable[..., Any]]:
-        """The weighted losses of many agents at once, and their gradients."""
+        """Return two functions for many agents at once: their weighted losses, and the gradients."""
         if training not in self._calls:
             module = (self._training if training else self._still).module
 
@@ -406,7 +409,7 @@ class Torch(Opaque):
         return self._loss(outputs[:, 0] if self._known.flat else outputs, labels)
 
     def _rows(self, arrays: Any) -> tuple[Any, Any]:
-        """The rows and labels of agents' arrays as tensors, kept for the next call."""
+        """Return the rows and labels of agents' arrays as tensors, cached for the next call."""
         if self._kept is None or self._kept[0] is not arrays.rows or self._kept[1] is not arrays.labels:
             X = matrix_of(arrays.rows, self.inputs)
             self._met(X, arrays.labels)
@@ -423,8 +426,8 @@ class Torch(Opaque):
             self.check(X, y)
 
     def _pieces(self, X: np.ndarray, y: np.ndarray) -> Iterator[tuple[Any, Any]]:
-        """Rows and labels as tensors, some at a time."""
-        step = y.shape[0] if self._mixes else max(1, NUMBERS // self._known.width)
+        """Yield rows and labels as tensors, some at a time."""
+        step = y.shape[0] if self._mixes else max(1, NUMBERS_PER_CALL // self._known.width)
         for a in range(0, y.shape[0], step):
             yield self._tensor(X[a : a + step]), self._label_tensor(y[a : a + step])
 
@@ -445,7 +448,7 @@ class Torch(Opaque):
 
     @contextmanager
     def _normalising(self, rows: int) -> Iterator[None]:
-        """Say what is wrong where BatchNorm is to normalise one row, for which torch has but a ValueError."""
+        """Raise a clear error where BatchNorm gets one row, for which torch raises a ValueError."""
         try:
             yield
         except ValueError as error:
@@ -458,7 +461,7 @@ class Torch(Opaque):
 
     @contextmanager
     def _seeded(self, dice: Any) -> Iterator[None]:
-        """Torch's random numbers from these dice, and afterwards as if nobody had drawn any."""
+        """Seed torch's random numbers with `dice`, and restore the state of its generators afterwards."""
         torch = _torch()
         with torch.random.fork_rng([self._device] if self._device.type == "cuda" else []):
             torch.manual_seed(
@@ -468,7 +471,7 @@ class Torch(Opaque):
 
 
 class _Flat:
-    """A module whose trained parameters are views of one vector, and their gradients of another."""
+    """A module whose trained parameters are views of one vector, and whose gradients are views of another."""
 
     def __init__(self, torch: Any, module: Any, names: list[str]):
         self.module = module
@@ -487,12 +490,12 @@ class _Flat:
         self.theta.copy_(_shared(theta))
 
     def again(self, names: list[str]) -> _Flat:
-        """The same after a copy, which has taken the views apart."""
+        """Restore the views, which a copy of the module has broken."""
         return _Flat(_torch(), self.module, names)
 
 
 def _shared(array: np.ndarray) -> Any:
-    """An array as a tensor, without a copy where it may be written to: torch knows no others."""
+    """Return an array as a tensor; read-only arrays are copied, because torch only shares writable memory."""
     return _torch().from_numpy(array if array.flags.writeable else array.copy())
 
 
@@ -504,7 +507,7 @@ def _torch() -> Any:
 
 
 def _trained(torch: Any, module: Any) -> dict[str, Any]:
-    """The parameters that are to be trained, by name, those that are tied once."""
+    """Return the parameters to train, by name; parameters that torch modules share are listed once."""
     for name, parameter in module.named_parameters():
         if isinstance(parameter, torch.nn.parameter.UninitializedParameter):
             raise ParameterError(f"the parameter {name!r} has no shape yet: call the module once on a row before")
@@ -537,7 +540,7 @@ def _remembers(names: list[str]) -> str:
 
 
 def _takes_logits(torch: Any, loss: Any) -> bool:
-    """Whether a loss of PyTorch is known to take the logit of one output."""
+    """Whether a loss of PyTorch is known to take logits of two classes."""
     functional = torch.nn.functional
     while isinstance(loss, functools.partial):
         loss = loss.func
@@ -546,7 +549,7 @@ def _takes_logits(torch: Any, loss: Any) -> bool:
 
 
 def _row_loss(torch: Any, loss: Any, device: Any, dtype: Any) -> Callable[..., Any]:
-    """The loss, asked for one number a row where it can be asked."""
+    """Return the loss with ``reduction="none"``, if it has that argument."""
     if isinstance(loss, torch.nn.Module):
         if next(loss.parameters(), None) is not None:
             raise ParameterError(f"the loss {loss!r} has parameters: make them part of the module")
@@ -560,6 +563,6 @@ def _row_loss(torch: Any, loss: Any, device: Any, dtype: Any) -> Callable[..., A
         )
     try:
         asked = "reduction" in inspect.signature(loss).parameters
-    except (TypeError, ValueError):  # written in C: it shows no arguments
+    except (TypeError, ValueError):  # functions written in C have no signature
         asked = False
     return functools.partial(loss, reduction="none") if asked else loss

@@ -1,19 +1,19 @@
 """Multi-task relationship learning: DMTRL.
 
-Every task has weights, and the tasks have a covariance matrix, which is learned with them. See
+Every task has weights, and the covariance matrix of the tasks is learned together with the weights. See
 :func:`coterie.relationship`.
 
 ===============  ==========================================================================================
-learn            the front door
-training         rounds, Omega-steps, and when to stop
-server, worker   who knows the covariance, and who has the rows; what they send to each other
+learn            the public function :func:`coterie.relationship`
+training         rounds, Omega-steps, and stopping rules
+server, worker   the server with the covariance, workers with the rows, and their messages
 workers, actors  workers in this process, and on a Ray cluster
-covariance       the covariance of the tasks, in factors or as a matrix, and what it costs
+covariance       the covariance of the tasks, in factors or as a matrix, and its penalty
 certificate      lower bounds on the joint optimum
 spectrum         singular values and eigenvalues of tall and of low-rank matrices
-alternation      Omega-steps that do not stall
+alternation      Omega-steps that reach the joint optimum
 exact            the exact weights for a given covariance
-sources          where the rows of the tasks are
+sources          the rows of the tasks, in memory or loaded by workers
 ===============  ==========================================================================================
 """
 

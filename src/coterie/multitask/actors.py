@@ -1,12 +1,12 @@
-"""Workers and server as Ray actors, of which any may die.
+"""Workers and server as Ray actors, any of which may die.
 
-A worker loads the rows of its tasks itself. Before each answer it writes its dual variables to its own disk. Tasks are
-in parts, several for each worker: when a worker dies, its parts are dealt out to those that are left, which load their
-rows, and go on from what it has written. Where that is gone, too, they go on from the dual variables that belong to the
-weights of the moment. Either way the run reaches the same optimum.
+A worker loads the rows of its tasks itself. Before each answer it writes its dual variables to its local disk. Tasks
+are grouped into parts, several for each worker. When a worker dies, its parts are assigned to the remaining workers,
+which load the rows, and continue from the written dual variables. If these are lost, the workers continue from the dual
+variables that belong to the current weights. In both cases the run reaches the same optimum.
 
-Now and then there is a checkpoint of everything (:mod:`.checkpoints`). The process that has started the run keeps the
-server's part of it: if the server dies, another one goes on from there, and so does a run that is started anew.
+Checkpoints of the whole run are written now and then (:mod:`.checkpoints`). The process that started the run holds the
+server's checkpoint: if the server dies, a new server continues from there, and so does a resumed run.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from .worker import Request, Update, Worker, WorkerState
 
 log = logging.getLogger("coterie")
 
-#: Parts of the tasks for each worker, so that those of a dead one can be dealt out evenly.
-PARTS = 4
-#: Seconds between two looks at what the server has logged, while it is at work.
-LOOK = 0.5
+#: Number of parts of the tasks for each worker, so that the parts of a dead worker can be assigned evenly.
+PARTS_PER_WORKER = 4
+#: Seconds between two fetches of the server's log records.
+LOG_SECONDS = 0.5
 
 
 class Shipment(NamedTuple):
-    """What a worker needs to know of a run."""
+    """Settings of a run that are sent to workers."""
 
-    tasks: list[Any]  # where the rows are, as a reference; in a list, since Ray would fetch it for every call otherwise
+    tasks: list[Any]  # a Ray reference to the tasks; in a list, because Ray would fetch a plain reference at every call
     loss: Any
     work: dict[str, Any]
     folder: str
@@ -50,23 +50,23 @@ class Shipment(NamedTuple):
 
 
 class Crew(NamedTuple):
-    """The workers of a run, and what they are to do."""
+    """The workers of a run, and their tasks."""
 
     actors: list[Any]
-    tasks: list[np.ndarray]  # of each part
-    rows: np.ndarray  # of each task
+    tasks: list[np.ndarray]  # numbers of the tasks of each part
+    rows: np.ndarray  # number of rows of each task
     shipment: Shipment
 
 
 class WorkerActor(Host):
-    """A worker in a process of its own, which hosts some parts of the tasks."""
+    """A worker in a Ray actor, which hosts some parts of the tasks."""
 
     _files: Parts | None = None
 
     def begin(
         self, part: int, numbers: np.ndarray, shipment: Shipment, number: int | None, weights: np.ndarray | None
     ) -> tuple[Worker, WorkerState]:
-        """Host a part: from the checkpoint of this number, or what was written last, or weights; else from nothing."""
+        """Host a part, beginning with the checkpoint `number`, or the last written state, or `weights`, or zero."""
         import ray
 
         files = self._files = self._files or Parts(Path(shipment.folder), shipment.run)
@@ -88,17 +88,17 @@ class WorkerActor(Host):
         return worker, worker.state()
 
     def improve(self, part: int, request: Request) -> Update:
-        """One round of a part. What it knows is written first: what was answered is never lost."""
+        """Run one round of a part; the dual variables are written before the answer, so that no answer is lost."""
         update = self._parts[part].improve(request)
         self._write(part, None, [], {"dual": self._parts[part].dual})
         return update
 
     def evaluate(self, part: int, weights: np.ndarray, keep: float) -> np.ndarray:
-        """Loss, conjugate and slack of the tasks of a part."""
+        """Return loss, conjugate and slack of the tasks of a part."""
         return self._parts[part].evaluate(weights, keep)
 
     def save(self, part: int, number: int, kept: list[int]) -> bool:
-        """Write a part into the checkpoint of a number, and keep those of others. Whether that could be done."""
+        """Write a part of checkpoint `number`, and delete all checkpoints not in `kept`; return whether that worked."""
         return self._write(part, number, kept, self._parts[part].pack())
 
     def _write(self, part: int, number: int | None, kept: list[int], packed: Packed) -> bool:
@@ -106,15 +106,16 @@ class WorkerActor(Host):
         return self._files.save(part, number, kept, packed)
 
     def remove_files(self) -> None:
-        """Remove what it has written."""
+        """Remove the files that this worker has written."""
         if self._files is not None:
             remove_files(self._files.folder)
 
 
 class RayWorkers:
-    """Workers that are Ray actors. ``start``, if there is one, starts another for when none is left.
+    """Workers that are Ray actors.
 
-    ``number`` is that of the checkpoint to begin with, and ``weights`` are those of all tasks then.
+    ``start``, if given, starts another actor when none is left. ``number`` is the number of the checkpoint to begin
+    with, and ``weights`` are the weights of all tasks in that checkpoint.
     """
 
     def __init__(
@@ -131,33 +132,33 @@ class RayWorkers:
         self._answers: deque[tuple[int, Any]] = deque()
 
     def _given(self, part: int) -> tuple[Any, ...]:
-        """What a worker is told that is to host a part."""
+        """Return the arguments of :meth:`WorkerActor.begin` for a part."""
         return self.tasks[part], self._shipment, self._number, self._weights[part]
 
     @property
     def deaths(self) -> int:
-        """How many workers have died so far."""
+        """Number of workers that have died."""
         return self._pool.deaths
 
     def states(self) -> list[WorkerState]:
-        """The state of every part; they are dealt out first, to workers that host them already if there are any."""
+        """Assign all parts, preferably to workers that host them already, and return the state of every part."""
         states = self._pool.settle()
         missing = [part for part, state in enumerate(states) if not state.restored] if self._number is not None else []
         if missing:
             log.warning(
-                "of %d task(s) there is no checkpoint here: they go on from the weights of the last one",
+                "%d task(s) have no checkpoint here: they continue from the weights of the last checkpoint",
                 sum(len(self.tasks[part]) for part in missing),
             )
         self._number = None  # a part that is lost from now on is newer than the checkpoint
         return states
 
     def send(self, part: int, request: Request) -> None:
-        """Send a request, and do not wait: those to the same worker go together."""
+        """Send a request without waiting; requests to the same worker are sent together."""
         self._weights[part] = request.weights
         self._outgoing[part] = (request,)
 
     def receive(self) -> tuple[int, Update | WorkerState]:
-        """The next answer to come, and whose it is; a WorkerState if its worker died and another one took over."""
+        """Return the next answer and its part; the answer is a WorkerState if the part moved to another worker."""
         self._waiting |= self._pool.ask("improve", self._outgoing)
         self._outgoing = {}
         while not self._answers:
@@ -165,18 +166,18 @@ class RayWorkers:
         return self._answers.popleft()
 
     def evaluate(self, weights: list[np.ndarray], keep: np.ndarray) -> list[Any]:
-        """Loss, conjugate and slack of the tasks of every part; a WorkerState in place of them as above."""
+        """Return loss, conjugate and slack of the tasks of every part, or a WorkerState for a part that moved."""
         self._weights = list(weights)
         given = {part: (w, float(k)) for part, (w, k) in enumerate(zip(weights, keep, strict=True))}
         return self._pool.gather("evaluate", given)
 
     def save(self, number: int, kept: list[int]) -> list[Any]:
-        """Write a checkpoint: for every part, whether that could be done; a WorkerState as above."""
+        """Write a checkpoint; return for every part whether that worked, or a WorkerState for a part that moved."""
         return self._pool.gather("save", dict.fromkeys(range(len(self.tasks)), (number, kept)))
 
 
 class ServerActor:
-    """The server, in a process of its own; while it is at work, what it has logged can be fetched by another thread."""
+    """The server in a Ray actor; another thread can fetch its log records while it works."""
 
     def __init__(self, level: int, crew: Crew, options: Options, saved: Packed | None, cpus: float):
         self._log, self._cpus, self._level = WorkerLog(level), cpus, level
@@ -184,7 +185,7 @@ class ServerActor:
         self._training: Training | None = None
 
     def advance(self, seconds: float) -> tuple[int, float, Result | None]:
-        """Go on for about so long."""
+        """Continue the training for about `seconds`; return the rounds done, the gap, and the result if finished."""
         if self._training is None:
             crew, options, saved = self._given
             known = () if saved is None else (saved["number"], saved["server.weights"])
@@ -198,21 +199,21 @@ class ServerActor:
         return worker_class(ray, self._cpus).remote(self._level)
 
     def checkpoint(self, number: int, kept: list[int]) -> Packed | None:
-        """All that is needed to go on from here."""
+        """Return the state that is needed to continue from here."""
         return None if self._training is None else self._training.checkpoint(number, kept)
 
     def records(self) -> list[Record]:
-        """What it, and its workers, have logged."""
+        """Return the log records of the server and its workers."""
         return self._log.take()
 
 
 def worker_class(ray: Any, cpus: float) -> Any:
-    """The class of workers. Ray does not start them again: their tasks go to others at once."""
+    """Return the actor class of workers; Ray does not restart dead workers, their tasks move to others at once."""
     return ray.remote(num_cpus=cpus, max_restarts=0, scheduling_strategy="SPREAD")(WorkerActor)
 
 
 class RemoteTraining:
-    """Training that runs on the cluster, and goes on with another server if the first one dies."""
+    """Training on a cluster, which continues with a new server if the server dies."""
 
     def __init__(self, ray: Any, start: Callable[[Packed | None], Any], checkpoints: Checkpoints):
         self._ray, self._start, self._checkpoints = ray, start, checkpoints
@@ -220,12 +221,12 @@ class RemoteTraining:
         self._result: Result | None = None
 
     def _ask(self, name: str, *arguments: Any) -> Any:
-        """An answer of the server; None if it has died, and another one has begun."""
+        """Return an answer of the server, or None if the server has died and a new one has begun."""
         ray, server = self._ray, self.server
         try:
             with causes(ray, but=gone(ray)):
                 ref = getattr(server, name).remote(*arguments)
-                while not ray.wait([ref], timeout=LOOK)[0]:
+                while not ray.wait([ref], timeout=LOG_SECONDS)[0]:
                     replay(ray.get(server.records.remote()))
                 try:
                     return ray.get(ref)
@@ -243,16 +244,16 @@ class RemoteTraining:
             return None
 
     def advance(self, seconds: float) -> tuple[int, float, bool]:
-        """Go on for about so long."""
+        """Continue the training for about `seconds`; return the rounds done, the gap, and whether it has finished."""
         rounds, gap, self._result = self._ask("advance", seconds) or (0, 1.0, None)
         return rounds, gap, self._result is not None
 
     def checkpoint(self, number: int, kept: list[int]) -> Packed | None:
-        """All that is needed to go on from here."""
+        """Return the state that is needed to continue from here."""
         return self._ask("checkpoint", number, kept)
 
     def result(self) -> Result:
-        """What was learned."""
+        """Return the result of the finished training."""
         assert self._result is not None
         return self._result
 
@@ -261,12 +262,12 @@ class RemoteTraining:
 def remote_training(
     engine: Cluster, tasks: Tasks, loss: Any, options: Options, work: dict[str, Any], checkpoints: Checkpoints
 ) -> Iterator[RemoteTraining]:
-    """Training on a cluster, for the time of a ``with``; ``tasks`` say where their rows are."""
+    """Provide training on a cluster within a ``with`` block; workers load the rows of the ``tasks``."""
     with engine.connect() as ray:
         count = engine.count(ray, len(tasks.members))
         if checkpoints.last is None:
-            # Where nobody waits, all parts of a worker answer at once, and so the fewer the better.
-            parts = deal(tasks.sizes, count * (PARTS if options.server["kind"] == "synchronous" else 1))
+            # In asynchronous rounds, all parts of a worker answer at once, so fewer parts are better.
+            parts = deal(tasks.sizes, count * (PARTS_PER_WORKER if options.server["kind"] == "synchronous" else 1))
         else:
             parts = np.split(checkpoints.last["tasks"], np.cumsum(checkpoints.last["part_sizes"])[:-1])
         kept = checkpoints.folder
@@ -285,7 +286,7 @@ def remote_training(
             yield training
             done = True
         finally:
-            ray.kill(training.server)  # first, or it would send further requests
+            ray.kill(training.server)  # first, otherwise it would send further requests
             try:
                 if done or kept is None:
                     refs = [actor.remove_files.remote() for actor in actors]
@@ -294,4 +295,4 @@ def remote_training(
                 for actor in actors:
                     ray.kill(actor)
                 if done or kept is None:
-                    remove_files(folder)  # these and no others: the folder is the user's
+                    remove_files(folder)  # only files of this run: the folder may be the user's

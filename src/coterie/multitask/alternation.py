@@ -1,17 +1,16 @@
-"""Omega-steps that reach the joint optimum.
+"""Omega-steps that reach the joint optimum of weights and covariance.
 
-Alternating with the exact Omega-step stalls: once the weights have lost a direction, the covariance never gives it back
-(erratum 27). So the step has a ridge, of :func:`.covariance.best_covariance`, that keeps every direction alive. A ridge
-makes the alternation solve a smoothed problem, and it has to go; but a direction that is wanted and has become small
-grows back only slowly, so it must not go too fast. What to do is known, because both problems have a bound
-(:mod:`coterie.multitask.certificate`): where the smoothed one is solved, as far as the distance to the joint optimum
-goes, it is the ridge that is in the way, and it shrinks; where it is not, it stays, except in the second half of the
-steps that there may be at most.
+Alternating with the exact Omega-step stalls: a direction that the weights have lost stays lost in the covariance
+(erratum 27). The step therefore has a ridge, see :func:`.covariance.best_covariance`, that keeps every direction
+positive. With a ridge the alternation solves a smoothed problem, so the ridge has to vanish in the end; but a small
+direction of the optimum grows back slowly, so the ridge must not vanish too fast. Lower bounds of both problems
+(:mod:`coterie.multitask.certificate`) decide: the ridge shrinks once the smoothed problem is solved accurately enough,
+relative to the distance to the joint optimum, and stays constant otherwise, except in the second half of the largest
+allowed number of steps.
 
-An alternation goes towards its goal in a straight line, on the logarithm of the covariance, by steps that shrink: there
-momentum works as it does for gradients, and an exponential is always positive definite. Logarithms are in factors, too:
-in all directions but the weights' own they have one value, and that drops out when the exponential is divided by its
-trace.
+Momentum is applied to the logarithm of the covariance, where it works as in gradient methods, because an exponential is
+always positive definite. Logarithms are stored in factors: they have one common value in all directions orthogonal to
+the columns of Q, and that value cancels when the exponential is divided by its trace.
 """
 
 from __future__ import annotations
@@ -25,19 +24,20 @@ import numpy as np
 from .covariance import LowRank, best_covariance, joint_penalty, low_rank, unrelated
 from .spectrum import singular_values
 
-#: The first ridge, as a part of the nuclear norm of the weights.
-FIRST = 0.1
-#: A ridge of this part is as good as gone, and one of the next is never needed.
-GONE, LAST = 1e-6, 1e-9
-#: These ridges are for so many tasks. The penalty has them in all m directions: of more tasks they are smaller.
-FEW = 16
-#: Between which two numbers the ridge is multiplied after every round, and which part of the distance to the joint
-#: optimum that to the smoothed one is where it begins to shrink. Found by trial on School and Landmine data and on
-#: related tasks of three losses, for a distance of 5e-5: with 0.85 and more, some of them do not get there.
+#: The first ridge, relative to the nuclear norm of the weights.
+FIRST_RIDGE = 0.1
+#: A ridge that is negligible, and the smallest ridge, both relative to the nuclear norm of the weights.
+NEGLIGIBLE_RIDGE, LAST_RIDGE = 1e-6, 1e-9
+#: Largest number of tasks with these ridges. The penalty has the ridge in all m directions, so ridges of more tasks are
+#: smaller.
+FULL_RIDGE_TASKS = 16
+#: Smallest and largest factor of the ridge after every round, for inexact and for exact W-steps; and the fraction of
+#: the distance to the joint optimum below which the smoothed problem counts as solved. Tuned on School and Landmine
+#: data and on related tasks of three losses, for a distance of 5e-5: with 0.85 and more, some runs do not reach it.
 INEXACT, EXACT, SOLVED = (0.95, 1.0), (0.9, 0.95), 0.5
 
 
-#: What of an alternation changes from step to step, beside the last logarithm.
+#: Attributes of an alternation that change from step to step, besides the last logarithm.
 CHANGING = ("_steps", "_part", "_largest", "_pace", "_value")
 
 
@@ -45,19 +45,19 @@ class Logarithm(NamedTuple):
     """The logarithm of a covariance, up to a multiple of I: ``Q diag(above) Q'``."""
 
     directions: np.ndarray  # (m, r) Q, orthonormal
-    above: np.ndarray  # (r,) by how much it is larger there than in all other directions
+    above: np.ndarray  # (r,) logarithm in these directions, minus the common value in all other directions
 
 
 class Alternation:
-    """A sequence of Omega-steps: after ``budget`` of them the ridge is gone.
+    """A sequence of Omega-steps; after ``budget`` steps the ridge is negligible.
 
-    ``exact`` says that weights are the best there are for each covariance, not just a round better than before.
+    ``exact`` tells that the weights are optimal for each covariance, rather than one round better than before.
     """
 
     def __init__(self, budget: int = 5000, exact: bool = False, momentum: bool = True):
         self.momentum, self._per_round = momentum, EXACT if exact else INEXACT
         self._budget, self._steps = budget, 0
-        self._part, self._largest = FIRST, 0.0  # the ridge, as a part of the largest nuclear norm so far
+        self._part, self._largest = FIRST_RIDGE, 0.0  # the ridge, relative to the largest nuclear norm so far
         self._last: Logarithm | None = None
         self._pace, self._value = 1.0, math.inf
 
@@ -72,11 +72,11 @@ class Alternation:
         gap: float,
         rounds: int,
     ) -> LowRank:
-        """The next covariance.
+        """Return the next covariance.
 
-        ``sizes`` are the singular values of the latest weights of which the loss is known; ``bound`` is a lower bound
-        on the smoothed optimum for a ridge; ``gap`` is how far the joint objective may be from its optimum, as a part
-        of itself; ``rounds`` how many there were since the last step.
+        ``sizes`` are the singular values of the latest weights with a known loss; ``bound`` maps a ridge to a lower
+        bound of the smoothed optimum; ``gap`` is the relative distance of the joint objective to its optimum, at most;
+        ``rounds`` is the number of rounds since the last step.
         """
         total = float(sizes.sum()) or float(singular_values(weights).sum())
         m = len(weights)
@@ -100,48 +100,48 @@ class Alternation:
         return _exp(ahead)
 
     def ridge(self, m: int) -> float:
-        """The ridge for m tasks. It grows with the weights, which begin at zero."""
+        """Return the ridge for m tasks; the ridge grows with the weights, which begin at zero."""
         return self._part * _share(m) * self._largest
 
     def _shrink(self, factor: float, rounds: int) -> None:
-        """Multiply the ridge by about this factor, and see to it that it is gone in time."""
+        """Multiply the ridge by about `factor`, so that it is negligible when the budget ends."""
         fastest, slowest = (each**rounds for each in self._per_round)
-        if 2 * self._steps > self._budget and self._part > GONE:
-            slowest = min(slowest, (GONE / self._part) ** (1.0 / max(1, self._budget - self._steps - 1)))
-        self._part = max(self._part * min(slowest, max(fastest, 0.5, factor)), LAST)
+        if 2 * self._steps > self._budget and self._part > NEGLIGIBLE_RIDGE:
+            slowest = min(slowest, (NEGLIGIBLE_RIDGE / self._part) ** (1.0 / max(1, self._budget - self._steps - 1)))
+        self._part = max(self._part * min(slowest, max(fastest, 0.5, factor)), LAST_RIDGE)
 
     def pack(self) -> dict[str, Any]:
-        """All that changes from step to step, for a checkpoint."""
+        """Return the state for a checkpoint."""
         last = {} if self._last is None else self._last._asdict()
         return last | {name: getattr(self, name) for name in CHANGING}
 
     def unpack(self, packed: Mapping[str, Any]) -> None:
-        """Go on from a checkpoint."""
+        """Restore the state from a checkpoint."""
         for name in CHANGING:
             setattr(self, name, packed[name])
         self._last = Logarithm(packed["directions"], packed["above"]) if "above" in packed else None
 
 
 def _smoothed(sizes: np.ndarray, ridge: float, loss: float, lam: float, m: int) -> float:
-    """The objective with a ridge, ``losses + lam/2 (sum_k sqrt(sigma_k^2 + r^2))^2`` over all m directions."""
+    """Return the smoothed objective, ``losses + lam/2 (sum_k sqrt(sigma_k^2 + r^2))^2`` over all m directions."""
     total = float(np.hypot(sizes, ridge).sum()) + ridge * (m - len(sizes))
     return loss + 0.5 * lam * total**2
 
 
 def _share(m: int) -> float:
-    """What ridges are multiplied by, so that those of many tasks do not weigh more than those of :data:`FEW`."""
-    return min(1.0, FEW / m)
+    """Return the factor of ridges that keeps their total weight that of :data:`FULL_RIDGE_TASKS` tasks."""
+    return min(1.0, FULL_RIDGE_TASKS / m)
 
 
 def _log(covariance: LowRank) -> Logarithm:
-    """The logarithm. Eigenvalues that are as good as zero are taken to be :data:`LAST` of the largest."""
+    """Return the logarithm; eigenvalues are raised to at least :data:`LAST_RIDGE` times the largest."""
     values, rest = covariance.sizes + covariance.rest, covariance.rest
-    least = LAST * _share(len(covariance)) * max(float(values.max(initial=0.0)), rest)
+    least = LAST_RIDGE * _share(len(covariance)) * max(float(values.max(initial=0.0)), rest)
     return Logarithm(covariance.directions, np.log(np.maximum(values, least)) - math.log(max(rest, least)))
 
 
 def _beyond(last: Logarithm, goal: Logarithm, momentum: float) -> Logarithm:
-    """``goal + momentum (goal - last)``: in the directions of both, made orthonormal, it is a small matrix."""
+    """Return ``goal + momentum (goal - last)``, computed as a small matrix in an orthonormal basis of both."""
     both = np.hstack([goal.directions, last.directions])
     above = np.concatenate([(1.0 + momentum) * goal.above, -momentum * last.above])
     directions, R = np.linalg.qr(both)
@@ -150,7 +150,7 @@ def _beyond(last: Logarithm, goal: Logarithm, momentum: float) -> Logarithm:
 
 
 def _exp(logarithm: Logarithm) -> LowRank:
-    """The exponential, divided by its trace."""
+    """Return the exponential, divided by its trace."""
     directions, above = logarithm
     m, r = directions.shape
     top = float(above.max(initial=0.0 if r < m else -math.inf))

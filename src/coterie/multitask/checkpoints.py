@@ -1,7 +1,7 @@
-"""Checkpoints of a run: enough to go on, in rounds bit by bit.
+"""Checkpoints of a run, from which it can be resumed; synchronous rounds continue bit for bit.
 
-Every worker writes what it knows of its tasks, under the number of the checkpoint; then the server's state is written,
-with that number: so a checkpoint of which the server's file is there is whole. Files hold arrays and json, no pickle.
+Every worker writes the state of its tasks, in files with the number of the checkpoint. The server's state, with that
+number, is written last, so a checkpoint with a server's file is complete. Files hold arrays and json, no pickle.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from .covariance import Covariance
 
 log = logging.getLogger("coterie")
 
-#: Seconds between two checkpoints; where they take long, this many times as long as one takes.
-EVERY, PAUSES = 10.0, 20.0
-#: Of the file: raised when it changes.
+#: Least seconds between two checkpoints, and least multiple of the time that a checkpoint takes.
+MIN_INTERVAL_SECONDS, MIN_INTERVAL_FACTOR = 10.0, 20.0
+#: Version of the file format.
 VERSION = 1
 
-Packed = dict[str, Any]  # arrays, and numbers, texts and lists of such that json can hold
+Packed = dict[str, Any]  # arrays and json values, by name
 
 
 def write_state(path: Path, state: Packed, *, durable: bool = False) -> None:
-    """Write arrays and plain values into one file, whole or not at all."""
+    """Write arrays and json values into one file, whole or not at all."""
     arrays = {name: value for name, value in state.items() if isinstance(value, np.ndarray)}
     content = packed(arrays, {name: value for name, value in state.items() if name not in arrays})
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -43,16 +43,16 @@ def write_state(path: Path, state: Packed, *, durable: bool = False) -> None:
 
 
 def read_state(path: Path) -> Packed:
-    """The way back."""
+    """Read a file written by :func:`write_state`."""
     with reading(f"{path}: not a checkpoint of coterie", FileError):
         arrays, plain = unpacked(path.read_bytes())
         return {**arrays, **plain}
 
 
 class Parts:
-    """The files of a worker, one for each part of the tasks: as it is now, and in checkpoints that have numbers.
+    """The files of a worker: the current state of each part of its tasks, and numbered checkpoints.
 
-    A disk that is full does not end a run: that is logged once, and the run goes on without.
+    If files cannot be written, for example on a full disk, the run continues without them, and logs one warning.
     """
 
     def __init__(self, folder: Path, run: str):
@@ -62,7 +62,7 @@ class Parts:
         return self.folder / (f"part-{part}.npz" if number is None else f"part-{part}.{number}.npz")
 
     def save(self, part: int, number: int | None, kept: Sequence[int], packed: Packed) -> bool:
-        """Whether it could be written. Of checkpoints, those of the numbers ``kept`` stay, and older ones go."""
+        """Write a part; return whether that worked. Checkpoints with numbers not in ``kept`` are deleted."""
         try:
             write_state(self._file(part, number), packed | {"run": self._run})
             if number is not None:
@@ -78,7 +78,7 @@ class Parts:
         return True
 
     def load(self, part: int, number: int | None) -> Packed | None:
-        """What this run has written, if it is there and whole."""
+        """Return the state of a part that this run has written, or None if it is missing or damaged."""
         path = self._file(part, number)
         try:
             packed = read_state(path) if path.exists() else None
@@ -88,7 +88,7 @@ class Parts:
         return packed if packed is not None and packed.pop("run", None) == self._run else None
 
     def forget(self, part: int) -> None:
-        """Remove what was written of a part."""
+        """Remove the files of a part."""
         for path in (self._file(part, None), *self.folder.glob(f"part-{part}.*.npz")):
             path.unlink(missing_ok=True)
 
@@ -98,10 +98,10 @@ def _digest(content: bytes) -> str:
 
 
 class Checkpoints:
-    """Those of one run: the last one, here and in the folder that the user has named, if any.
+    """The checkpoints of one run: the last one is held in memory and, if the user named a folder, in that folder.
 
-    ``about``, the ids of the tasks and a given covariance say which run it is: they must be the same for another one to
-    go on with it.
+    ``about``, the ids of the tasks and a given covariance identify the run: a run can only be resumed with the same
+    values.
     """
 
     def __init__(
@@ -112,9 +112,9 @@ class Checkpoints:
         covariance: Covariance | None,
     ):
         self.folder, self.about = None if folder is None else Path(folder), dict(about) | {"version": VERSION}
-        self.number, self._next, self._complained = 0, time.monotonic() + EVERY, False
+        self.number, self._next, self._complained = 0, time.monotonic() + MIN_INTERVAL_SECONDS, False
         self.last: Packed | None = None
-        #: Its name is in all files, so that those of another run in the same folder are not taken for its own.
+        #: Id of the run, stored in all files, which distinguishes them from files of other runs in the same folder.
         self.run, self._written = uuid.uuid4().hex, 0
         if self.folder is None:
             return
@@ -140,12 +140,12 @@ class Checkpoints:
         if other:
             said = ", ".join(f"{name} is {found.get(name)!r} there and {here.get(name)!r} here" for name in other[:3])
             raise ParameterError(
-                f"resume={str(self.folder)!r} holds a checkpoint of another run: {said}. Give what was given then, "
+                f"resume={str(self.folder)!r} holds a checkpoint of another run: {said}. Use the settings of that run, "
                 "name another folder, or remove this one to begin anew"
             )
 
     def keep_if_due(self, training: Any) -> None:
-        """Make a checkpoint, if the last one is old enough."""
+        """Make a checkpoint if the last one is old enough."""
         if time.monotonic() < self._next:
             return
         began = time.monotonic()
@@ -154,7 +154,7 @@ class Checkpoints:
             self.number += 1
             self.last = state | {"number": self.number, "run": self.run}
             self._write()
-        self._next = time.monotonic() + max(EVERY, PAUSES * (time.monotonic() - began))
+        self._next = time.monotonic() + max(MIN_INTERVAL_SECONDS, MIN_INTERVAL_FACTOR * (time.monotonic() - began))
 
     def _write(self) -> None:
         if self.folder is None:
@@ -168,17 +168,17 @@ class Checkpoints:
             self._complained = True
 
     def parts(self) -> Parts | None:
-        """The files of workers in this process."""
+        """Return the files of workers in this process."""
         return None if self.folder is None else Parts(self.folder, self.run)
 
     def clear(self) -> None:
-        """Remove what was written: the run is done."""
+        """Remove the files of the finished run."""
         if self.folder is not None:
             remove_files(self.folder)
 
 
 def remove_files(folder: Path) -> None:
-    """Remove the files of a run, and the folder if nothing else is in it."""
+    """Remove the files of a run, and the folder if it is then empty."""
     if not folder.is_dir():
         return
     for path in [folder / "server.npz", *folder.glob("part-*.npz"), *folder.glob(".part-*"), *folder.glob(".server*")]:

@@ -1,4 +1,4 @@
-"""The front door of relationship learning: DMTRL and its baselines through one call."""
+"""Relationship learning: DMTRL and its baselines in one function."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ from .workers import local_workers
 
 Progress = Callable[[int, float], None]
 
-#: Ways to solve the problem.
+#: Names of the methods.
 SOLVERS = ("dmtrl", "single-task", "exact", "sdca")
-#: The most alternations of the exact method: the ridge of the Omega-step is gone by then.
-EXACT_ALTERNATIONS = 300
+#: Largest number of alternations of the exact method, after which the ridge of the Omega-step is negligible.
+MAX_EXACT_ALTERNATIONS = 300
 #: Seconds between two calls of ``progress``.
 PROGRESS_SECONDS = 0.2
-#: How near the optimum of a given, and of a learned covariance, as a part of the objective.
+#: Default relative tolerances for a given and for a learned covariance.
 GIVEN_TOL, LEARNED_TOL = 1e-7, 5e-5
 
 
@@ -78,71 +78,76 @@ def relationship(
     resume: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
 ) -> Relationship:
-    """Learn the weights of many tasks, and how the tasks are related: DMTRL.
+    """Learn the weights of many tasks and the covariance of the tasks: DMTRL.
 
     Minimises ``sum_i 1/n_i sum_j l(w_i . x_ij, y_ij) + lam/2 tr(W' Sigma^-1 W)`` over the weights W, (tasks, features),
-    and, unless it is given, over the covariance Sigma of the tasks, positive semidefinite of trace one. At the best
-    covariance the penalty is ``lam/2 |W|_*^2``.
+    and, unless `covariance` is given, over the covariance Sigma of the tasks, positive semidefinite of trace one. At
+    the best covariance the penalty is ``lam/2 |W|_*^2``.
 
-    Workers hold the rows of the tasks and solve their parts of the dual problem; a server knows the covariance, and
-    sends weights back. Only ``w_i`` and changes of ``b_i``, vectors of d numbers, travel.
+    Workers hold the rows of the tasks and solve their parts of the dual problem; a server holds the covariance and
+    sends weights to the workers. Messages only contain ``w_i`` and changes of ``b_i``, vectors of d numbers.
 
     Parameters
     ----------
     data : AgentData; or a path, a mapping, a Ray Dataset, a DataFrame or a Source
-        Every agent is a task. Labels of the classes of an AgentData are -1 and +1. Anything else says where the rows
-        are, see :class:`coterie.data.Source`: two classes of any kind become -1 and +1, in their sorted order; text and
-        gaps become numbers, other features stay as they are. On a cluster, workers load the rows of their tasks.
+        Every agent is a task. In an AgentData, class labels are -1 and +1. All other types are sources of rows, see
+        :class:`coterie.data.Source`: two classes of any kind are encoded as -1 and +1, in sorted order; text and
+        missing values are encoded as numbers, and other features stay unchanged. On a cluster, workers load the rows of
+        their tasks.
     loss : str or rule
-        "logistic", "hinge", "smooth-hinge", "squared", "huber", or a loss of your own.
+        "logistic", "hinge", "smooth-hinge", "squared", "huber", or a user-defined loss.
     lam : float
         Weight of the penalty.
     alternations : int
-        How many times the covariance may be fitted to the weights.
+        Largest number of fits of the covariance to the weights.
     rounds : int, optional
-        How many rounds of communication there may be with the same covariance. Default: 1 where it is learned, the
-        surest way; 10,000 where it is given.
+        Largest number of rounds of communication with the same covariance. Default: 1 for a learned covariance, the
+        most reliable choice; 10,000 for a given covariance.
     local_steps : int, optional
-        H of DMTRL, Algorithm 2: local steps of each task in a round, the same for all. Default: ``passes`` for each
-        row that a task has, so that large tasks do more.
+        H of DMTRL, Algorithm 2: number of local steps of each task in a round. Default: ``passes`` times the number of
+        rows of the task.
     covariance : (m, m) array_like, or (Q, s, c), optional
-        Keep this one. Tasks in the order of ``data.members``, or of the mapping. Three factors, Q (m, r), s (r,) and
-        a number c, stand for ``Q diag(s) Q' + c I``: for many tasks, since no matrix m x m is made of them.
+        Use this covariance instead of learning one. Tasks are in the order of ``data.members``, or of the mapping.
+        Factors Q (m, r), s (r,) and a number c stand for ``Q diag(s) Q' + c I``; they suit many tasks, since the m x m
+        matrix is never made.
     seed : int
-        Of the order in which workers take their rows. Same seed, same bits, on however many workers.
+        Seed of the order in which workers visit their rows. Results do not depend on the number of workers, bit for
+        bit.
     engine : Cluster, optional
         Run on a Ray cluster. Default: in this process.
     method : {"dmtrl", "single-task", "exact", "sdca"}
-        "single-task": every task alone, with the penalty ``lam/2 |w_i|^2``. "exact": all rows in one place, and the
-        weights to machine precision (Newton, interior point) for each of at most 300 covariances; for a few thousand
-        unknowns, and with a loose bound if the loss has a kink. "sdca":
-        all rows in one place, task after task, each with weights that know of all steps before.
+        "dmtrl": the published method. "single-task": every task alone, with the penalty ``lam/2 |w_i|^2``. "exact":
+        all rows in one process, with weights to machine precision (Newton, interior point) for each of at most 300
+        covariances; for a few thousand unknowns, and with a loose bound if the loss has a kink. "sdca": all rows in one
+        process, task after task, each with weights that include all previous steps.
     passes : float
-        Local steps in a round for each row of a task.
+        Number of local steps in a round for each row of a task.
     tol : float, optional
-        Stop when the objective is within this part of itself of its optimum, by the duality gap. Default: 1e-7 for a
-        given covariance, 5e-5 for a learned one.
+        Stop when the duality gap is at most `tol` times the objective. Default: 1e-7 for a given covariance, 5e-5 for a
+        learned one.
     rho : {"eigenvalue", "lemma10"} or float
-        How much steps at the same time may get in each other's way: the largest eigenvalue of the correlation matrix,
+        Factor of the curvature that makes simultaneous steps safe: the largest eigenvalue of the correlation matrix,
         the larger bound of DMTRL, Lemma 10, or a number.
     eta : float
-        Which part of their steps workers take, in (0, 1].
+        Fraction of the workers' steps that is applied, in (0, 1].
     momentum : bool
-        Whether rounds and Omega-steps build on those before. Without, rounds are those of Algorithm 1.
+        Whether rounds and Omega-steps use momentum. Without momentum, rounds are those of Algorithm 1.
     staleness : int, optional
-        Rounds without waiting: a worker may be so many rounds ahead of the slowest. Default: all wait for each other.
+        Use asynchronous rounds, in which a worker may be at most `staleness` rounds ahead of the slowest. Default:
+        synchronous rounds.
     target : str
-        Column of the labels, where rows are tables.
+        Column of the labels, if rows are tables.
     agents : str, optional
-        Column, or hive partition, that says whose row it is, where rows are tables. Default: the only partition, else
+        Column, or hive partition, with the task of each row, if rows are tables. Default: the only partition, or else
         the name of the file.
     resume : path, optional
-        A folder for checkpoints, one every ten seconds. If there is one already, of a run that was cut short, go on
-        from there: in rounds, every bit is then as if nothing had happened. So the same call can be made again until
-        it succeeds, and then the folder is removed. On a cluster, one that all machines see; a worker that does not
-        find its checkpoint goes on from the weights of the last one.
+        Folder for checkpoints, written about every ten seconds. If the folder holds a checkpoint of an interrupted run,
+        the run continues from there; with synchronous rounds, the result is the same, bit for bit, as without the
+        interruption. The same call can be repeated until it succeeds, and the folder is then removed. On a cluster, use
+        a folder that all machines can access; a worker that does not find its checkpoint continues from the weights of
+        the last checkpoint.
     progress : callable, optional
-        Called with (rounds done, part of the objective that it may be from its optimum) now and then.
+        Called now and then with the number of rounds done and the relative duality gap.
 
     Returns
     -------
@@ -171,14 +176,14 @@ def relationship(
         members = tasks.members
         m = len(members)
         if m == 1 and covariance is None:
-            covariance = [[1.0]]  # there is nothing to relate
+            covariance = [[1.0]]  # a single task has no relationship to learn
         given = None if covariance is None else checked_covariance(covariance, members)
         if method == "single-task":
             given = unrelated(m).scaled(m)
         tol = (LEARNED_TOL if given is None else GIVEN_TOL) if tol is None else float(tol)
         thorough = rounds is not None
         if rounds is None:
-            # Answers that come late fit the covariance that they were asked with: it must not change too often.
+            # Late answers belong to the covariance of their request, so the covariance must not change too often.
             rounds = 10_000 if given is not None else 1 if staleness is None else staleness + 3
         kind = "sequential" if method == "sdca" else "synchronous" if staleness is None else "asynchronous"
         rho = rho if isinstance(rho, str) else float(rho)
@@ -223,16 +228,17 @@ def _relationship(result: Result, members: Any, method: str, options: Options, l
 
 @one_thread()
 def _exactly(data: AgentData, loss: Any, options: Options, progress: Progress | None) -> Result:
-    """Weights to machine precision for each covariance: Newton or interior point, then an Omega-step, and so on."""
+    """Alternate between weights to machine precision (Newton or interior point) and Omega-steps."""
     worker = Worker(data, loss, range(data.n), passes=1.0, local_steps=None, seed=0)
     smooth = np.isfinite(loss.smoothness)
     best, value, bound = np.zeros((data.n, data.p)), math.inf, -math.inf
     certificate = Certificate(options.lam)
-    budget = min(options.alternations, EXACT_ALTERNATIONS)
+    budget = min(options.alternations, MAX_EXACT_ALTERNATIONS)
     steps, covariance, trace = Alternation(budget, exact=True, momentum=options.momentum), options.start, []
     for k in range(budget):
         weights = exact_weights(data, loss, options.lam, covariance)
-        worker.set_dual_of(weights)  # a dual variable is minus the slope of the loss; at a kink, this is one of many
+        # A dual variable is minus the slope of the loss; at a kink, this is one of many possible values.
+        worker.set_dual_of(weights)
         losses, conjugates, _ = worker.evaluate(weights).sum(axis=0)
         vectors = worker.state().vectors
         if options.covariance is not None:
@@ -254,25 +260,25 @@ def _exactly(data: AgentData, loss: Any, options: Options, progress: Progress | 
         loss_now, bound_with = float(losses), certificate.smoothed
         covariance = steps.step(weights, sizes, loss_now, bound_with, lam=options.lam, gap=min(1.0, gap), rounds=1)
     fitted = best_covariance(best) if options.covariance is None else options.start
-    sure = options.covariance is not None or gap <= options.tol
+    converged = options.covariance is not None or gap <= options.tol
     notes = () if smooth or options.covariance is not None else ("the bound is loose for a loss with a kink",)
-    return Result(best, fitted, trace, float(value), float(bound), bool(sure), k + 1, k, 0, notes)
+    return Result(best, fitted, trace, float(value), float(bound), bool(converged), k + 1, k, 0, notes)
 
 
 def _training_here(
     tasks: Tasks, loss: Any, options: Options, work: dict[str, Any], checkpoints: Checkpoints
 ) -> Training:
-    """Training in this process, from the last checkpoint if there is one."""
+    """Return training in this process, from the last checkpoint if there is one."""
     kind, data = options.server["kind"], tasks.load(np.arange(options.tasks))
-    alone, late = kind != "synchronous", kind == "asynchronous"
-    workers = local_workers(data, loss, one_per_task=alone, asynchronous=late, files=checkpoints.parts(), **work)
+    single, late = kind != "synchronous", kind == "asynchronous"
+    workers = local_workers(data, loss, one_per_task=single, asynchronous=late, files=checkpoints.parts(), **work)
     if checkpoints.last is not None:
         workers.restore(checkpoints.number)
     return Training(workers, options, checkpoints.last)
 
 
 def _trained(training: Training | RemoteTraining, progress: Progress | None, checkpoints: Checkpoints | None) -> Result:
-    """Train to the end, report progress, and make checkpoints on the way."""
+    """Train to the end, report progress, and make checkpoints."""
     done = False
     while not done:
         rounds, gap, done = training.advance(PROGRESS_SECONDS)
@@ -284,7 +290,7 @@ def _trained(training: Training | RemoteTraining, progress: Progress | None, che
 
 
 def check_parameters(given: Mapping[str, Any]) -> None:
-    """Refuse a number or a name out of its range, before any work; what is not given is as usual."""
+    """Refuse invalid arguments of :func:`relationship`; arguments that are not given have their defaults."""
     given = {name: each.default for name, each in inspect.signature(relationship).parameters.items()} | dict(given)
     for name, least in {"alternations": 1, "rounds": 1, "local_steps": 1, "staleness": 0, "seed": 0}.items():
         if given[name] is not None or name in ("alternations", "seed"):

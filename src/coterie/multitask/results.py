@@ -1,4 +1,4 @@
-"""What relationship learning returns."""
+"""The result of relationship learning."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ from .covariance import Covariance, Factors, correlation
 
 @dataclass(frozen=True, repr=False)
 class Relationship:
-    """The outcome of :func:`coterie.relationship`.
+    """The result of :func:`coterie.relationship`.
 
     Attributes
     ----------
     weights : (m, d) ndarray
-        One row for each of ``members``: (tasks, features).
+        Weights of the tasks, one row for each of ``members``.
     factors : Factors
-        The covariance of the tasks, ``Q diag(s) Q' + c I``: given, or the one that fits the weights best; ``I / m`` for
-        tasks that were learned alone. ``Q, s, c = found.factors``.
+        The covariance of the tasks, ``Q diag(s) Q' + c I``: the given covariance, or the best covariance for the
+        weights, or ``I / m`` for tasks that were learned alone. Unpack as ``Q, s, c = found.factors``.
     covariance, correlation : (m, m) ndarray
-        As a matrix, made when it is asked for, of at most 16,000 tasks; :meth:`correlation_of` is for more.
+        Matrices, made on demand, for at most 16,000 tasks; for more tasks, see :meth:`correlation_of`.
     members : tuple
         Ids of the tasks.
     trace : DataFrame
-        One row for each round in which all workers answered, and for each time that they evaluated the weights at the
-        end: alternation, round, primal and dual objective and their gap with the covariance of the moment, and the
+        One row for each round in which all workers answered, and for each final evaluation of the weights:
+        alternation, round, primal and dual objective and their gap with the current covariance, and the number of
         vectors of d numbers sent so far.
     value : float
-        The objective at the end: P(W) for a given covariance, else ``losses + lam/2 |W|_*^2``.
+        The final objective: P(W) for a given covariance, otherwise ``losses + lam/2 |W|_*^2``.
     bound : float
-        A lower bound on its optimum.
+        A lower bound on the optimum of the objective.
     converged : bool
-        Whether ``value - bound`` is as small as was asked for.
+        Whether ``value - bound`` is within the tolerance.
     rounds, alternations : int
     vectors, bytes : int
-        What server and workers sent to each other: vectors of d numbers, and bytes of such.
+        Communication between server and workers: number of vectors of d numbers, and their bytes.
     method : str
     lam : float
     loss : rule
@@ -64,7 +64,7 @@ class Relationship:
 
     @property
     def gap(self) -> float:
-        """How far the objective may be from its optimum."""
+        """Upper bound of the distance of the objective to its optimum."""
         return max(0.0, self.value - self.bound)
 
     @property
@@ -84,21 +84,21 @@ class Relationship:
 
     @property
     def correlation(self) -> np.ndarray:
-        """Of the tasks, (m, m)."""
+        """Correlations of the tasks as a matrix, (m, m)."""
         return correlation(self.covariance)
 
     def correlation_of(self, tasks: Iterable[Hashable]) -> np.ndarray:
-        """Correlations of some tasks, however many there are in all.
+        """Return the correlations of some tasks, for any total number of tasks.
 
         Parameters
         ----------
         tasks : iterable of k hashables
-            Their ids.
+            Ids of tasks.
 
         Returns
         -------
         (k, k) ndarray
-            In this order.
+            Correlations, in the order of `tasks`.
 
         Examples
         --------
@@ -111,12 +111,12 @@ class Relationship:
         return self._covariance.correlation([self._place_of(task) for task in tasks])
 
     def model(self, task: Hashable) -> np.ndarray:
-        """The weights of one task.
+        """Return the weights of one task.
 
         Parameters
         ----------
         task : hashable
-            Its id.
+            Id of the task.
 
         Returns
         -------
@@ -136,7 +136,7 @@ class Relationship:
         return {task: place for place, task in enumerate(self.members)}
 
     def _place_of(self, task: Hashable) -> int:
-        """Its number among the tasks, in no time, however many there are."""
+        """Return the number of a task, in constant time."""
         if task not in self._places:
             raise DataError(f"no task {task!r}; there are {len(self.members)}, such as {self.members[0]!r}")
         return self._places[task]

@@ -1,19 +1,19 @@
-"""The server: it knows the covariance and the vectors ``b_i``, never a row.
+"""The server, which holds the covariance and the vectors ``b_i``, but no rows.
 
-A round sends every worker its weights and takes in how far the ``b_i`` went (the W-step, DMTRL Algorithm 1, lines 4 to
-10). Between rounds the covariance may be fitted to the weights (the Omega-step, line 11). What the printed algorithm
-gets wrong is put right here: a change counts once (erratum 25), and weights follow the covariance (erratum 26).
+A round sends every worker its weights and receives the changes of the ``b_i`` (the W-step, DMTRL Algorithm 1, lines 4
+to 10). Between rounds the covariance may be fitted to the weights (the Omega-step, line 11). Two errors of the printed
+algorithm are corrected: a change counts once (erratum 25), and weights change with the covariance (erratum 26).
 
 Three kinds of rounds:
 
 ========================  =============================================================================================
-"synchronous"                all workers at once; a step that lowers the dual is taken back
-"sequential"                 one task after the other, each with weights that know all before it
+"synchronous"             all workers at once; a step that lowers the dual is undone
+"sequential"              one task after the other, each with weights that include all previous changes
 "asynchronous"            every worker at its own pace, at most ``staleness`` rounds ahead of the slowest
 ========================  =============================================================================================
 
-Steps that are applied one at a time need no rho to be safe: the server knows how the dual changes along a step, and
-keeps the part of it that is best. So the dual never falls, however old the weights are that a step started from.
+Steps that are applied one at a time are safe without rho: the server knows how the dual changes along a step, and
+applies the best fraction of the step. So the dual never decreases, even if a step started from old weights.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from .spectrum import singular_values
 from .worker import Request, Update, WorkerState
 from .workers import Workers
 
-#: Rounds in a row that gain nothing, until there is nothing to gain. Many: with few local steps in a round, all of them
-#: may fall on rows that are done.
-PATIENCE = 1000
-#: How much of what it is made of a difference of duals may be off, by rounding.
+#: Number of consecutive rounds without gain after which training stops. The number is large, because with few local
+#: steps in a round, all of them may fall on rows whose dual variables are optimal.
+MAX_ROUNDS_WITHOUT_GAIN = 1000
+#: Rounding error of a difference of duals, relative to the sum of the absolute values of its terms.
 ROUNDING = 1e-15
 
 
-#: What of a server changes in a run, beside the trace and the covariance.
+#: Attributes of a server that change in a run, besides the trace and the covariance.
 CHANGING = (
     *("vectors", "conjugate", "evaluated", "loss", "slack", "keep", "clock", "busy"),
     *("alternation", "rounds", "sent", "stalled", "gap"),
@@ -50,17 +50,17 @@ class State(NamedTuple):
 
     alternation: int
     round: int
-    primal: float  # P(W), with the covariance of the moment
+    primal: float  # P(W), with the current covariance
     dual: float  # D(a)
     gap: float
-    vectors: int  # of d numbers, sent so far
+    vectors: int  # number of vectors of d numbers sent so far
 
 
 class Server:
-    """Weights and covariance of all tasks, and the workers that improve them.
+    """Weights and covariance of all tasks, and the workers that improve the weights.
 
-    ``eta`` is the part of their steps that workers take in synchronous rounds, rho grows with it. ``momentum`` goes on
-    in the direction of the step before, and restarts where that lowers the dual.
+    ``eta`` is the fraction of the workers' steps that is applied in synchronous rounds; rho is proportional to ``eta``.
+    ``momentum`` extrapolates in the direction of the previous step, and restarts if that lowers the dual.
     """
 
     def __init__(
@@ -84,15 +84,15 @@ class Server:
         for tasks, state in zip(workers.tasks, states, strict=True):
             self._take_state(tasks, state)
             self.sizes[tasks] = state.sizes
-        #: What the workers have evaluated: weights as they were sent, their losses, and their parts of the gap.
+        #: Weights evaluated by the workers, their losses, and their parts of the duality gap.
         self.evaluated, self.loss, self.slack = np.zeros((m, d)), np.full(m, np.inf), np.full(m, np.inf)
-        self._sent_to = np.zeros((m, d))  # what they are evaluating at the moment
+        self._sent_to = np.zeros((m, d))  # weights that the workers are evaluating
         parts = len(workers.tasks)
         self.keep, self.clock, self.busy = np.ones(parts), np.zeros(parts, np.int64), np.zeros(parts, bool)
         self.alternation, self.rounds, self.sent, self.stalled = 0, 0, 0, False
         self.trace: list[State] = []
         self.covariance: Covariance
-        #: Weights of all tasks, and what those of some are made of, while they are up to date.
+        #: Caches: weights of all tasks, and the summary from which weights of some tasks are computed.
         self._weights: np.ndarray | None = None
         self._summary: np.ndarray | None = None
         self.gap = math.inf
@@ -101,7 +101,7 @@ class Server:
     # -- checkpoints -----------------------------------------------------------------------------------------------
 
     def save(self, number: int, kept: list[int]) -> bool:
-        """Let the workers write a checkpoint, between two rounds, and keep some. Whether all of them could."""
+        """Let the workers write a checkpoint, and keep the checkpoints `kept`; return whether all workers could."""
         while self.busy.any():
             self._apply(*self._receive())
         found = self.workers.save(number, kept)
@@ -109,7 +109,7 @@ class Server:
         return all(state is True for state in found)
 
     def pack(self) -> dict[str, Any]:
-        """All that changes in a run, for a checkpoint; and the weights, which go with it."""
+        """Return the state for a checkpoint, including the weights."""
         packed: dict[str, Any] = {name: getattr(self, name) for name in CHANGING}
         packed |= {"trace": np.array(self.trace, dtype=np.float64), "weights": self.weights}
         if isinstance(self.covariance, LowRank):
@@ -120,7 +120,7 @@ class Server:
         }
 
     def unpack(self, packed: Mapping[str, Any]) -> None:
-        """Go on from a checkpoint, with workers that have done so: bit by bit, but for those that could not."""
+        """Restore the state from a checkpoint, with restored workers; workers without a checkpoint begin again."""
         states = {part: state for part, state in enumerate(self._states) if not state.restored}
         for name in CHANGING:
             value = packed[name]
@@ -133,43 +133,43 @@ class Server:
         self._begin_again(states)
 
     def _begin_again(self, states: Mapping[int, WorkerState]) -> None:
-        """Take in the states of workers that have begun again: the others are where they were."""
+        """Take over the states of workers that have begun again; all other workers are unchanged."""
         for part, state in states.items():
             self._take_state(self.workers.tasks[part], state)
             self.keep[part] = 1.0
-        if states:  # weights are other ones now, and the momentum of no use
+        if states:  # the weights have changed, so the momentum restarts
             self._refresh()
 
     def _take_state(self, tasks: np.ndarray, state: WorkerState) -> None:
         self.vectors[tasks], self.conjugate[tasks] = state.vectors, state.conjugate
 
-    # -- what is known ---------------------------------------------------------------------------------------------
+    # -- objectives and weights ------------------------------------------------------------------------------------
 
     @property
     def dual(self) -> float:
-        """D(a) with the covariance of the moment, or a little less where conjugates are only bounded yet."""
+        """D(a) with the current covariance, or a lower bound of D(a) while some conjugates are only bounded."""
         return self._dual_of(self.vectors, self.conjugate)
 
     def _dual_of(self, vectors: np.ndarray, conjugate: np.ndarray) -> float:
         return -penalty(vectors, self.covariance, self.lam) - float(conjugate.sum())
 
     def joint_value(self) -> tuple[float, np.ndarray]:
-        """The joint objective, ``losses + lam/2 |W|_*^2``, and the singular values of W.
+        """Return the joint objective, ``losses + lam/2 |W|_*^2``, and the singular values of W.
 
-        Of the weights that the workers have evaluated.
+        W are the weights last evaluated by the workers.
         """
         sizes = singular_values(self.evaluated)
         return float(self.loss.sum()) + joint_penalty(sizes, self.lam), sizes
 
     @property
     def weights(self) -> np.ndarray:
-        """``W = Sigma B / lam``, of all tasks."""
+        """Weights of all tasks, ``W = Sigma B / lam``."""
         if self._weights is None:
             self._weights = self.covariance @ self.vectors / self.lam
         return self._weights
 
     def _weights_of(self, tasks: np.ndarray) -> np.ndarray:
-        """Weights of some tasks. Where answers are taken in one by one, those of the others are not worked out."""
+        """Return the weights of some tasks; if answers are applied one by one, only these weights are computed."""
         if self.kind == "synchronous":
             return self.weights[tasks]
         if self._summary is None:
@@ -178,9 +178,9 @@ class Server:
 
     @property
     def rho(self) -> np.ndarray:
-        """How much steps at the same time may get in each other's way, for each task.
+        """Factor of the curvature of each task that makes simultaneous steps safe.
 
-        All tasks, or, where answers are taken in one by one, those of the same worker.
+        In synchronous rounds all tasks step simultaneously; otherwise only the tasks of one worker.
         """
         if not isinstance(self.given_rho, str):
             return np.full(len(self.covariance), float(self.given_rho))
@@ -193,10 +193,10 @@ class Server:
         return rho
 
     def set_covariance(self, covariance: Covariance | np.ndarray) -> None:
-        """Go on with another covariance: weights follow, ``W = Sigma B / lam`` (erratum 26)."""
+        """Replace the covariance, and with it the weights, ``W = Sigma B / lam`` (erratum 26)."""
         self.covariance = as_covariance(covariance)
         self._curvature = self.rho * self.covariance.diagonal() / self.lam
-        self.slack[:], self._since = np.inf, self.clock + self.busy  # what is evaluated from now on counts
+        self.slack[:], self._since = np.inf, self.clock + self.busy  # only slacks evaluated from now on are valid
         self._refresh()
 
     def _refresh(self) -> None:
@@ -204,13 +204,13 @@ class Server:
         self._dual, self._pace, self._momentum, self._in_vain, self.stalled = self.dual, 1.0, 0.0, 0, False
 
     def _forget_weights(self) -> None:
-        """Work weights out anew when they are next needed."""
+        """Clear the cached weights."""
         self._weights = self._summary = None
 
     # -- rounds ----------------------------------------------------------------------------------------------------
 
     def round(self) -> float:
-        """One round. Returns the duality gap that it found: infinite as long as not all workers have answered."""
+        """Run one round; return the duality gap, which is infinite until all workers have answered."""
         before, self.gap = self._dual, math.inf
         if self.kind == "synchronous":
             self._synchronous_round()
@@ -219,7 +219,7 @@ class Server:
                 self._next_update()
             self._dual = max(self._dual, self.dual)
         self._in_vain = self._in_vain + 1 if self._dual <= before else 0
-        self.stalled = self._in_vain >= PATIENCE
+        self.stalled = self._in_vain >= MAX_ROUNDS_WITHOUT_GAIN
         self.rounds += 1
         return self.gap
 
@@ -234,7 +234,7 @@ class Server:
         self.sent += len(tasks)
 
     def _synchronous_round(self) -> None:
-        """All workers at once: DMTRL, Algorithm 1, lines 5 to 9."""
+        """Run a round with all workers at once: DMTRL, Algorithm 1, lines 5 to 9."""
         for part in range(len(self.workers.tasks)):
             self._send(part, self._momentum)
         vectors, before, conjugate, lost = self.vectors.copy(), self.conjugate.copy(), self.conjugate.copy(), False
@@ -247,7 +247,7 @@ class Server:
             self._take_losses(part, answer)
             vectors[tasks] += answer.change
             before[tasks], conjugate[tasks] = answer.before, answer.after
-        if lost:  # a worker began again from its checkpoint, or from nothing: so does the momentum
+        if lost:  # a worker began again from its checkpoint or from zero, so the momentum restarts
             self.vectors, self.conjugate = vectors, conjugate
             self._refresh()
             return
@@ -255,15 +255,15 @@ class Server:
         self._dual = max(self._dual, self.dual)
         self._record()
         change = vectors - self.vectors
-        room = ROUNDING * (penalty(vectors, self.covariance, self.lam) + float(np.abs(conjugate).sum()))
+        rounding = ROUNDING * (penalty(vectors, self.covariance, self.lam) + float(np.abs(conjugate).sum()))
         keep = self.eta
-        if keep == 1.0 and self._dual_of(vectors, conjugate) < self._dual - room:
-            # Momentum went too far: take the step back. Without it, rho is too small: keep the best part of the step.
+        if keep == 1.0 and self._dual_of(vectors, conjugate) < self._dual - rounding:
+            # With momentum, the step went too far: undo it. Without momentum, rho is too small: keep the best fraction.
             best = self._best_part(change, before, conjugate, self.weights, self.covariance)
             keep = 0.0 if self._momentum > 0.0 else best
         self.keep[:] = keep
         self.vectors = vectors if keep == 1.0 else self.vectors + keep * change
-        self.conjugate = before + keep * (conjugate - before)  # at least what it is: conjugates are convex
+        self.conjugate = before + keep * (conjugate - before)  # an upper bound, because conjugates are convex
         self._forget_weights()
         self._dual = max(self._dual, self.dual)
         pace = 0.5 * (1.0 + math.sqrt(1.0 + 4.0 * self._pace**2)) if keep > 0.0 else 1.0
@@ -271,7 +271,7 @@ class Server:
         self._pace = pace
 
     def _next_update(self) -> None:
-        """Send requests to all that may have one, and take in the next answer."""
+        """Send requests to all idle workers that may proceed, and apply the next answer."""
         idle = np.flatnonzero(~self.busy & (self.clock <= self.clock.min() + self.staleness))
         if self.kind == "sequential":
             idle = idle[:1] if not self.busy.any() else idle[:0]
@@ -283,7 +283,7 @@ class Server:
             self._record()
 
     def _apply(self, part: int, answer: Update | WorkerState) -> None:
-        """Take in one answer, of which the part is kept that is best for the dual."""
+        """Apply the fraction of one answer that is best for the dual."""
         tasks = self.workers.tasks[part]
         if isinstance(answer, WorkerState):
             self._begin_again({part: answer})
@@ -302,7 +302,7 @@ class Server:
     def _best_part(
         self, change: np.ndarray, before: np.ndarray, after: np.ndarray, weights: np.ndarray, covariance: Covariance
     ) -> float:
-        """Which part of a step of some tasks to keep, in [0, 1], for their weights and covariance.
+        """Return the best fraction, in [0, 1], of a step of some tasks with the given weights and covariance.
 
         Along the step the dual changes by at least ``-t (dC + W . dB) - t^2 tr(dB' Sigma dB) / (2 lam)``, since the
         conjugates are convex.
@@ -323,7 +323,7 @@ class Server:
     def _take_losses(self, part: int, update: Update) -> None:
         tasks = self.workers.tasks[part]
         self.evaluated[tasks], self.loss[tasks] = self._sent_to[tasks], update.loss
-        if self._since[part] < self.clock[part]:  # sent with the covariance of now
+        if self._since[part] < self.clock[part]:  # the request was sent with the current covariance
             self.slack[tasks] = update.slack
 
     def _record(self) -> None:
@@ -333,11 +333,11 @@ class Server:
             self.trace.append(State(self.alternation, self.rounds, primal, self._dual, self.gap, self.sent))
 
     def evaluate(self) -> float:
-        """Let the workers evaluate the weights as they are now. Returns the duality gap, which is then exact."""
+        """Let the workers evaluate the current weights; return the exact duality gap."""
         while self.busy.any():
             self._apply(*self._receive())
         tasks = self.workers.tasks
-        self._forget_weights()  # changes that were added up carry rounding
+        self._forget_weights()  # summed changes have accumulated rounding errors
         found = self.workers.evaluate([self.weights[t] for t in tasks], self.keep)
         self.sent += len(self.weights)
         lost = {part: out for part, out in enumerate(found) if isinstance(out, WorkerState)}
@@ -353,7 +353,7 @@ class Server:
 
 
 def _check_features(states: list[WorkerState]) -> None:
-    """Refuse workers whose tasks have other features: the server alone sees them all."""
+    """Refuse workers whose tasks have different features; only the server can compare them."""
     first = states[0]
     for other in states[1:]:
         counts = first.vectors.shape[1], other.vectors.shape[1]

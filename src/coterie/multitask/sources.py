@@ -1,4 +1,4 @@
-"""The rows of the tasks: in this process already, or somewhere else, to be loaded by whoever works on them."""
+"""The rows of the tasks, in the memory of this process, or in a source from which workers load them."""
 
 from __future__ import annotations
 
@@ -21,37 +21,37 @@ from .worker import check_tasks
 
 @dataclass(frozen=True)
 class Tasks:
-    """What is known of the tasks, and the way to their rows. It can be sent to a worker, which loads its own."""
+    """Ids and sizes of tasks, and a method that loads their rows; can be sent to workers."""
 
-    #: Has ``members``, ids in the order of weights and covariance, and ``sizes``, the rows of each task.
+    #: Object with ``members``, ids in the order of weights and covariance, and ``sizes``, numbers of rows.
     found: Any
 
     @property
     def members(self) -> tuple[Hashable, ...]:
-        """Ids, in the order of weights and covariance."""
+        """Ids of the tasks, in the order of weights and covariance."""
         return tuple(self.found.members)
 
     @property
     def sizes(self) -> np.ndarray:
-        """Rows of each task."""
+        """Number of rows of each task."""
         return np.asarray(self.found.sizes)
 
     def load(self, which: ArrayLike) -> AgentData:
-        """The rows of some tasks, by their numbers, with labels as the loss has them; in this order."""
+        """Return the rows of the tasks with the numbers `which`, in this order, with labels as the loss needs them."""
         raise NotImplementedError
 
 
 class TasksHere(Tasks):
-    """Tasks whose rows are an AgentData."""
+    """Tasks with rows in an AgentData."""
 
     def load(self, which: ArrayLike) -> AgentData:
-        """The rows of some tasks."""
+        """Return the rows of some tasks."""
         data: AgentData = self.found
         return data if np.array_equal(which, np.arange(data.n)) else data.only(which)
 
 
 class TasksElsewhere(Tasks):
-    """Tasks whose rows a survey has seen; two classes are -1 and +1, in their sorted order, and more are numbered."""
+    """Tasks with rows in a surveyed source; two classes are encoded as -1 and +1, in sorted order, more as numbers."""
 
     def load(self, which: ArrayLike) -> AgentData:
         """Load and encode the rows of some tasks."""
@@ -63,9 +63,9 @@ class TasksElsewhere(Tasks):
 
 @dataclass(frozen=True)
 class ChangedTasks(Tasks):
-    """The same tasks with other features or labels: each row is changed by whoever loads it."""
+    """Tasks whose features or labels are changed by a function when they are loaded."""
 
-    #: Of rows and the numbers of their tasks: it returns the same rows, changed.
+    #: Function of the rows and the numbers of their tasks that returns changed rows.
     change: Callable[[AgentData, np.ndarray], AgentData]
 
     def load(self, which: ArrayLike) -> AgentData:
@@ -82,19 +82,19 @@ def tasks_of(
     map: Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]] = builtins.map,
     put: Callable[[Any], Any] | None = None,
 ) -> Tasks:
-    """The tasks of an AgentData, or of anything that a :class:`coterie.data.Source` is made of, checked; tasks as they are.
+    """Return the checked tasks of an AgentData or a :class:`coterie.data.Source`; Tasks are returned unchanged.
 
     Parameters
     ----------
     data : AgentData, Source, path, mapping, Ray Dataset, DataFrame or Tasks
     loss : rule
-        It says what labels are.
+        Loss, which determines the encoding of labels.
     target, agents : str, optional
-        Columns of the labels and the ids, where rows are tables.
+        Columns of the labels and the ids, if rows are tables.
     map : callable
-        Looks at pieces of a source: :func:`builtins.map`, or workers of a cluster.
+        Applies a function to the pieces of a source: :func:`builtins.map`, or a map over workers of a cluster.
     put : callable, optional
-        Where rows and functions of a mapping are put, so that what is sent to workers is small.
+        Stores rows and functions of a mapping on a cluster, so that messages to workers are small.
 
     Returns
     -------
@@ -103,7 +103,7 @@ def tasks_of(
     Raises
     ------
     DataError
-        With all tasks that nothing can be learned from.
+        If the rows of some tasks cannot be used; the message names all of these tasks.
 
     Examples
     --------
@@ -122,8 +122,8 @@ def tasks_of(
         if isinstance(data, Tasks):
             return data
         raise DataError(
-            "data must be an AgentData, or a mapping of task ids to their rows, a path, a Ray Dataset or a ct.data.Source;"
-            f" found {type(data).__name__}"
+            "data must be an AgentData, or a mapping of task ids to their rows, a path, a Ray Dataset or a "
+            f"ct.data.Source; found {type(data).__name__}"
         )
     source = as_source(data)
     if put is not None:

@@ -1,4 +1,4 @@
-"""Training: rounds, Omega-steps, and when to stop."""
+"""Training: rounds, Omega-steps, and stopping rules."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ from .covariance import Covariance, as_covariance, best_covariance, unrelated
 from .server import Server, State
 from .workers import Workers
 
-#: A W-step may end when what it can still gain is this part of what the covariance can.
-ENOUGH = 1e-3
+#: A W-step ends when its relative gap is at most this fraction of the relative gap of the joint objective.
+W_STEP_FRACTION = 1e-3
 
 
 @dataclass(frozen=True)
 class Options:
-    """What is to be learned, and for how long."""
+    """Settings of a training."""
 
     tasks: int
     lam: float
-    covariance: Covariance | np.ndarray | None  # to be kept; None to learn it
+    covariance: Covariance | np.ndarray | None  # the given covariance; None to learn one
     alternations: int
-    rounds: int  # in a W-step, at most
-    thorough: bool  # whether a W-step goes on until there is little left to gain
+    rounds: int  # largest number of rounds of a W-step
+    thorough: bool  # whether a W-step continues until its gap is small
     tol: float
     momentum: bool
     server: dict[str, Any] = field(default_factory=dict)  # arguments of the server
 
     @property
     def start(self) -> Covariance:
-        """The covariance to begin with: tasks that have nothing to do with each other, DMTRL Algorithm 1, line 2."""
+        """The first covariance: by default of unrelated tasks, DMTRL Algorithm 1, line 2."""
         return unrelated(self.tasks) if self.covariance is None else as_covariance(self.covariance)
 
 
 class Result(NamedTuple):
-    """What was learned."""
+    """The result of a training."""
 
     weights: np.ndarray  # (m, d)
     covariance: Covariance
@@ -57,19 +57,19 @@ class Result(NamedTuple):
 
 
 def _within(part: str, saved: Packed) -> Packed:
-    """What was saved of one part of a training."""
+    """Return the saved values of one part of a training, without the prefix of their names."""
     return {name.removeprefix(f"{part}."): value for name, value in saved.items() if name.startswith(f"{part}.")}
 
 
 def relative_gap(value: float, bound: float) -> float:
-    """How far an objective may be from its optimum, as a part of itself; 1 as long as nothing is known."""
+    """Return the gap divided by the objective; 1 until a value is known."""
     return max(0.0, value - bound) / max(abs(value), 1e-300) if math.isfinite(value) else 1.0
 
 
 class Training:
-    """A run that goes on for a while at a time, and can be looked at, and kept in a checkpoint, in between.
+    """A run that advances in slices of time, with checkpoints in between.
 
-    ``saved`` is what :meth:`checkpoint` has returned, of workers that are as they were then.
+    ``saved`` is a result of :meth:`checkpoint`; the workers must be restored from the same checkpoint.
     """
 
     def __init__(self, workers: Workers, options: Options, saved: Packed | None = None):
@@ -77,7 +77,7 @@ class Training:
         self.value, self.bound, self.certificate = math.inf, -math.inf, Certificate(options.lam)
         self.weights = self.server.weights.copy()
         self.alternation = Alternation(options.alternations, exact=options.thorough, momentum=options.momentum)
-        self._turn = 0  # rounds with the covariance of the moment
+        self._turn = 0  # rounds with the current covariance
         if saved is not None:
             self.value, self.bound, self._turn = (saved[name] for name in ("value", "bound", "turn"))
             self.weights = saved["weights"]
@@ -86,17 +86,17 @@ class Training:
 
     @property
     def _parts(self) -> dict[str, Any]:
-        """What changes in a run, beside the workers."""
+        """Objects that change in a run, besides the workers."""
         return {"server": self.server, "alternation": self.alternation, "certificate": self.certificate}
 
     @property
     def gap(self) -> float:
-        """How far the objective may be from its optimum, as a part of itself."""
+        """Relative gap between the objective and its lower bound."""
         return relative_gap(self.value, self.bound)
 
     @one_thread()
     def advance(self, seconds: float) -> tuple[int, float, bool]:
-        """Go on for about so long. Returns the rounds done, how far it may be from the optimum, and if it has ended."""
+        """Continue for about `seconds`; return the number of rounds, the relative gap, and whether training is done."""
         until, step = time.monotonic() + seconds, self._learn if self.options.covariance is None else self._keep_to
         done = step()
         while not done and time.monotonic() < until:
@@ -104,9 +104,9 @@ class Training:
         return self.server.rounds, self.gap, done
 
     def checkpoint(self, number: int, kept: list[int]) -> Packed | None:
-        """All that is needed to go on from here, when the workers have written theirs; None if one could not.
+        """Let the workers write a checkpoint, and return the state of the server; None if a worker could not write.
 
-        Checkpoints of the numbers ``kept`` stay.
+        Checkpoints with numbers in ``kept`` are not deleted.
         """
         if not self.server.save(number, kept):
             return None
@@ -121,11 +121,11 @@ class Training:
         return math.isfinite(gap) and gap <= tol * abs(self.server.trace[-1].primal)
 
     def _keep_to(self) -> bool:
-        """A round with the covariance that was given. Whether primal and dual have met, or there were enough rounds."""
+        """Run a round with the given covariance; return whether the gap is small, or all rounds are done."""
         server, options = self.server, self.options
         near = self._near(server.round(), options.tol) and self._near(server.evaluate(), options.tol)
         self._turn += 1
-        if server.kind == "synchronous":  # else a worker may have evaluated weights that are old by now
+        if server.kind == "synchronous":  # otherwise a worker may have evaluated old weights
             self._keep_best_given()
         if not near and self._turn < options.rounds:
             return False
@@ -135,7 +135,7 @@ class Training:
         return True
 
     def _keep_best_given(self) -> None:
-        """Keep the best weights so far, and the best bound, for a given covariance."""
+        """Store the best weights so far, and the best bound, for a given covariance."""
         if not math.isfinite(self.server.gap):
             return
         last = self.server.trace[-1]
@@ -144,9 +144,9 @@ class Training:
         self.bound = max(self.bound, last.dual)
 
     def _learn(self) -> bool:
-        """A round, and an Omega-step if it was the last one with its covariance. Whether the optimum is enclosed."""
+        """Run a round, and an Omega-step after the last round of a W-step; return whether training is done."""
         server, options = self.server, self.options
-        enough = self._near(server.round(), max(ENOUGH * self.gap, 0.1 * options.tol))
+        enough = self._near(server.round(), max(W_STEP_FRACTION * self.gap, 0.1 * options.tol))
         self._turn += 1
         if self._turn < options.rounds and not (enough and options.thorough):
             return False
@@ -170,9 +170,9 @@ class Training:
         return False
 
     def _keep_best_joint(self) -> np.ndarray:
-        """Keep the best weights so far, and the best bound, where the covariance is learned.
+        """Store the best weights so far, and the best bound, for a learned covariance.
 
-        Returns the singular values of the weights that were evaluated last.
+        Return the singular values of the weights that were evaluated last.
         """
         value, sizes = self.server.joint_value()
         if value < self.value:
@@ -182,7 +182,7 @@ class Training:
         return sizes
 
     def result(self) -> Result:
-        """What was learned so far."""
+        """Return the best result so far."""
         server, deaths = self.server, self.server.workers.deaths
         return Result(
             self.weights,

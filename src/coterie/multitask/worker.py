@@ -1,5 +1,7 @@
-"""A worker: the rows and dual variables of some tasks. It takes weights, improves its dual variables, and answers with
-how far its vectors ``b_i`` went. Rows and dual variables never leave it.
+"""A worker, which holds the rows and dual variables of some tasks.
+
+A worker receives weights, improves its dual variables, and answers with the changes of its vectors ``b_i``. Rows and
+dual variables never leave the worker.
 """
 
 from __future__ import annotations
@@ -17,46 +19,46 @@ from ..data import AgentData
 from ..errors import DataError
 from ..problem.modelled import refuse_labels
 
-#: What of a worker changes in a run.
+#: Attributes of a worker that change in a run.
 CHANGING = ("dual", "before", "vectors", "last_vectors", "last_weights")
 
 
 class Request(NamedTuple):
-    """What the server asks of a worker with k tasks."""
+    """A request of the server to a worker with k tasks."""
 
-    number: int  # of the round
+    number: int  # number of the round
     weights: np.ndarray  # (k, d) w_i
-    curvature: np.ndarray  # (k,) rho sigma_ii / lam: of the quadratic term of each task's subproblem
-    keep: float  # which part of the step before to keep: 1, or less if it turns out to have gone too far
-    momentum: float  # how far to go on in the direction of the step before
+    curvature: np.ndarray  # (k,) rho sigma_ii / lam, the curvature of the quadratic term of each task's subproblem
+    keep: float  # fraction of the previous step to keep: less than 1 if the step was too long
+    momentum: float  # factor of the extrapolation in the direction of the previous step
 
 
 class Update(NamedTuple):
-    """What a worker answers."""
+    """The answer of a worker."""
 
-    change: np.ndarray  # (k, d) of b_i, since the last update of which all was kept
+    change: np.ndarray  # (k, d) change of b_i by this step
     loss: np.ndarray  # (k,) mean loss of the weights in the request
-    slack: np.ndarray  # (k,) what they and the dual variables, as they were then, add to the duality gap
+    slack: np.ndarray  # (k,) contributions of these weights, and of the dual variables before the step, to the gap
     before: np.ndarray  # (k,) mean conjugate of the dual variables before the step
-    after: np.ndarray  # (k,) and after it
+    after: np.ndarray  # (k,) mean conjugate of the dual variables after the step
 
 
 class WorkerState(NamedTuple):
-    """The state of a worker when it begins, and when it begins again after a crash."""
+    """The state of a worker when it begins, also after a crash."""
 
     vectors: np.ndarray  # (k, d) b_i
     conjugate: np.ndarray  # (k,)
     sizes: np.ndarray  # (k,) n_i
-    task: Hashable  # the first of its tasks, and ...
-    columns: tuple[str, ...] | None  # ... the names of its features, if they have any
-    restored: bool = False  # from the checkpoint that was asked for: as the server knows it
+    task: Hashable  # id of the first task
+    columns: tuple[str, ...] | None  # names of the features of the first task, if they have names
+    restored: bool = False  # whether the state is that of the requested checkpoint
 
 
 class Worker:
-    """Some tasks, with their rows and dual variables.
+    """The rows and dual variables of some tasks.
 
-    ``tasks`` are their numbers among all tasks: a task draws the same random numbers on whichever worker it is. In a
-    round it takes ``passes`` local steps for each of its rows, or ``local_steps``, H of DMTRL Algorithm 2.
+    ``tasks`` are the numbers of the tasks among all tasks: the random numbers of a task do not depend on its worker. In
+    a round a task takes ``passes`` local steps for each of its rows, or ``local_steps``, H of DMTRL Algorithm 2.
     """
 
     def __init__(
@@ -81,7 +83,7 @@ class Worker:
         self.restored = False
 
     def state(self) -> WorkerState:
-        """Vectors, conjugates and sizes of its tasks."""
+        """Return vectors, conjugates and sizes of the tasks."""
         if not self.restored:
             self.vectors = self._vectors(self.dual)
         data = self.data
@@ -90,13 +92,13 @@ class Worker:
         )
 
     def pack(self) -> dict[str, np.ndarray]:
-        """All that changes in a run, for a checkpoint; and the labels, which must be the same later."""
+        """Return the state for a checkpoint, with the labels, which are compared when the run is resumed."""
         return {name: getattr(self, name) for name in CHANGING} | {"labels": self.labels}
 
     def unpack(self, packed: Mapping[str, np.ndarray]) -> None:
-        """Go on from a checkpoint, bit by bit."""
+        """Restore the state from a checkpoint."""
         same = packed["dual"].shape == self.dual.shape and np.array_equal(packed["labels"], self.labels)
-        # Vectors are made of dual variables and features.
+        # The vectors are computed from dual variables and features, so they reveal changed features.
         if not same or not np.allclose(self._vectors(packed["dual"]), packed["vectors"], rtol=1e-9, atol=1e-12):
             raise DataError(
                 f"the rows of task {self.data.members[0]!r} and others are not those of the checkpoint: name another "
@@ -107,13 +109,13 @@ class Worker:
         self.restored = True
 
     def improve(self, request: Request) -> Update:
-        """Evaluate the weights, and take local steps from there: DMTRL, Algorithm 2."""
+        """Evaluate the weights, and take local steps: DMTRL, Algorithm 2."""
         self.restored = False
         if request.keep < 1.0:
             self.dual = self._kept(request.keep)
             self.vectors = self.last_vectors + request.keep * (self.vectors - self.last_vectors)
         loss, before, slack = self._evaluate(request.weights).T
-        # The models that the steps start from: those of dual variables that went on in the direction of the last step.
+        # Steps start from the models of dual variables extrapolated in the direction of the last step.
         ahead = request.momentum * (self.vectors - self.last_vectors)
         self._draft[:] = request.weights + request.momentum * (request.weights - self.last_weights)
         self._draft -= request.curvature[:, None] * ahead
@@ -126,18 +128,18 @@ class Worker:
         return Update(self.vectors - self.last_vectors, loss, slack, before, after)
 
     def set_dual_of(self, weights: np.ndarray) -> None:
-        """Take the dual variables that belong to these weights: minus the slopes of the losses."""
+        """Set the dual variables to those of the given weights: minus the slopes of the losses."""
         margins = np.zeros(self.data.n_rows)
         margins_kernel(self.rows, self.start, frozen(weights), margins)
         slopes_kernel(self.loss, margins, self.labels, self.dual)
         np.negative(self.dual, out=self.dual)
 
     def evaluate(self, weights: np.ndarray, keep: float = 1.0) -> np.ndarray:
-        """Mean loss, mean conjugate and slack of every task, (k, 3), at these weights."""
+        """Return mean loss, mean conjugate and slack of every task, (k, 3), at the given weights."""
         return self._evaluate(weights, self._kept(keep))
 
     def _kept(self, keep: float) -> np.ndarray:
-        """The dual variables, if only a part of the last step is kept."""
+        """Return the dual variables if only the fraction `keep` of the last step is applied."""
         if keep == 1.0:
             return self.dual
         out = self.before.copy()
@@ -156,20 +158,20 @@ class Worker:
         return out
 
     def _vectors(self, dual: np.ndarray) -> np.ndarray:
-        """``b_i = 1/n_i sum_j a_ij x_ij``."""
+        """Return ``b_i = 1/n_i sum_j a_ij x_ij``."""
         out = np.zeros((self.data.n, self.data.p))
         scatter_kernel(self.rows, self.start, self.row_weight[self.data.owner] * dual, out)
         return out
 
 
 def check_tasks(data: AgentData, loss: Any) -> None:
-    """Refuse tasks without rows, all at once, and labels that the loss has no use for. Rows of one class will do."""
+    """Refuse tasks without rows, in one message, and labels that the loss cannot use; one class in a task is enough."""
     if data.y is None:
         raise DataError("the data have no labels: relationship learning needs y")
     empty = np.flatnonzero(data.sizes == 0)
     if empty.size:
         others = ", ".join(repr(data.members[i]) for i in empty[1:20].tolist()) + (", ..." if empty.size > 20 else "")
-        more = f"; so it is with {empty.size - 1} more: {others}" if empty.size > 1 else ""
+        more = f"; {empty.size - 1} more tasks have no rows: {others}" if empty.size > 1 else ""
         raise DataError(
             f"task {data.members[empty[0]]!r} has no rows: every task needs some, or must be left out{more}"
         )

@@ -1,6 +1,6 @@
-"""The workers of a server: in this process, in turn or as if each took its own time.
+"""The workers of a server in this process, in turn or with simulated delays.
 
-Workers take requests and return updates. :mod:`coterie.multitask.actors` has those that are Ray actors.
+Workers take requests and return updates. Workers that are Ray actors are in :mod:`coterie.multitask.actors`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .worker import Request, Update, Worker, WorkerState
 
 
 class Workers(Protocol):
-    """What a server needs of its workers. A part is some of the tasks, which are together on one worker."""
+    """Interface of the workers for the server. A part is a group of tasks on one worker."""
 
     @property
     def tasks(self) -> list[np.ndarray]:
@@ -25,29 +25,29 @@ class Workers(Protocol):
 
     @property
     def deaths(self) -> int:
-        """How many workers have died so far."""
+        """Number of workers that have died."""
 
     def states(self) -> list[WorkerState]:
-        """The state of every part."""
+        """Return the state of every part."""
 
     def send(self, part: int, request: Request) -> None:
-        """Send a request, and do not wait."""
+        """Send a request without waiting."""
 
     def receive(self) -> tuple[int, Update | WorkerState]:
-        """The next answer to come, and whose it is; a WorkerState if that worker died and began again."""
+        """Return the next answer and its part; the answer is a WorkerState if the worker died and began again."""
 
     def evaluate(self, weights: list[np.ndarray], keep: np.ndarray) -> list[Any]:
-        """Loss, conjugate and slack of the tasks of every part, (k, 3); a WorkerState as above."""
+        """Return loss, conjugate and slack of the tasks of every part, (k, 3), or a WorkerState if it began again."""
 
     def save(self, number: int, kept: list[int]) -> list[Any]:
-        """Write a checkpoint, and keep those of some numbers: for every part, whether that could be done, as above."""
+        """Write a checkpoint, and delete all not in `kept`; return for every part whether that worked, or its state."""
 
 
 class LocalWorkers:
-    """Workers of this process, one after the other.
+    """Workers in this process, one after the other.
 
-    With a generator, how long each answer takes is drawn from it, one unit of time on average, and they come in that
-    order, as from workers that run at the same time. Without, they come in the order of the requests.
+    With a generator, the time of each answer is drawn from an exponential distribution of mean 1, and answers come in
+    the order of these times, as from workers that run simultaneously. Otherwise answers come in the order of requests.
     """
 
     deaths = 0
@@ -64,32 +64,32 @@ class LocalWorkers:
         self._clock, self._requests = 0.0, 0
 
     def states(self) -> list[WorkerState]:
-        """The state of every worker."""
+        """Return the state of every worker."""
         return [worker.state() for worker in self.workers]
 
     def send(self, part: int, request: Request) -> None:
-        """Send a request, and do not wait."""
+        """Send a request without waiting."""
         took = 0.0 if self._rng is None else self._rng.standard_exponential()
         self._requests += 1
         heappush(self._waiting, (self._clock + took, self._requests, part, request))
 
     def receive(self) -> tuple[int, Update | WorkerState]:
-        """The next answer to come, and whose it is."""
+        """Return the next answer and its part."""
         self._clock, _, part, request = heappop(self._waiting)
         return part, self.workers[part].improve(request)
 
     def evaluate(self, weights: list[np.ndarray], keep: np.ndarray) -> list[np.ndarray]:
-        """Loss, conjugate and slack of the tasks of every part."""
+        """Return loss, conjugate and slack of the tasks of every part."""
         return [worker.evaluate(w, k) for worker, w, k in zip(self.workers, weights, keep, strict=True)]
 
     def save(self, number: int, kept: list[int]) -> list[bool]:
-        """Write a checkpoint: one file for all of them."""
+        """Write a checkpoint, one file for all workers; return for every worker whether that worked."""
         assert self._files is not None
         packed = {f"{part}.{name}": value for part, w in enumerate(self.workers) for name, value in w.pack().items()}
         return [self._files.save(0, number, kept, packed)] * len(self.workers)
 
     def restore(self, number: int) -> None:
-        """Go on from a checkpoint."""
+        """Restore all workers from a checkpoint."""
         assert self._files is not None
         packed = self._files.load(0, number)
         if packed is None:
@@ -108,7 +108,7 @@ def local_workers(
     files: Parts | None = None,
     **settings: Any,
 ) -> LocalWorkers:
-    """All tasks on one worker of this process, or each on its own; if asynchronous, answers come in a random order."""
+    """Return one local worker for all tasks, or one for each task; asynchronous answers come in a random order."""
     tasks = [np.array([i]) for i in range(data.n)] if one_per_task else [np.arange(data.n)]
     workers = [Worker(data.only(numbers), loss, numbers, seed=seed, **settings) for numbers in tasks]
     rng = np.random.default_rng(np.random.SeedSequence([seed, 1])) if asynchronous else None

@@ -1,4 +1,4 @@
-"""Differential privacy that holds for everything an agent sends: mechanisms, accountants, ledger, audit."""
+"""Differential privacy of all messages that an agent sends: mechanisms, accountants, ledger, audit."""
 
 import lazy_loader
 
@@ -13,7 +13,7 @@ from ..accounting.accountants import (
 )
 from ..accounting.plans import Plan, allocation_weights, make_plan
 
-__getattr__, __dir__, _ = lazy_loader.attach(  # what imports Numba waits until it is used
+__getattr__, __dir__, _ = lazy_loader.attach(  # modules that import Numba are imported when first used
     __name__,
     submod_attrs={
         "auditing": ["Audit", "audit"],

@@ -1,40 +1,41 @@
-"""The audit: does what an agent sends tell more about one example than its plan allows?
+"""An audit that tests whether the messages of an agent reveal more about one example than its plan allows.
 
-The audit plays the attacker. It puts examples of its own, canaries, into the data of one agent, lets that agent run as
-a real peer, sends it whatever messages it likes, and reads nothing but the messages that come back. Each canary is one of
-two, by a fair coin; from the messages, the attacker guesses which. If it guesses right too often, the claim is false.
+The audit acts as an attacker. It puts examples of its own, canaries, into the data of one agent, runs this agent as a
+real peer, sends it arbitrary messages, and only reads the messages that come back. A fair coin chooses each canary from
+two candidates, and the attacker guesses the choice from the messages. If the guesses are right too often, the claim is
+false.
 
-**The test.** Differential privacy with the profile delta(eps) bounds every way of guessing, one that may abstain too:
+**The test.** Differential privacy with the profile delta(eps) bounds every guessing rule, also rules that may abstain:
 
     P(right) - e^eps P(wrong)  <=  delta(eps)        for every eps.
 
-Half of the runs teach the attacker: a linear discriminant of all messages of a run, and for every eps the scores at
-which to guess. The other half is counted, and Clopper-Pearson bounds on how often it guesses, and on how often it is
-then right, make a lower bound of the left side, the *leak*. All eps and all scenarios together give a false alert with
-probability ``error`` at most.
+Half of the runs train the attacker: a linear discriminant of all messages of a run, and for every eps the thresholds of
+the scores. The guesses on the other half are counted, and Clopper-Pearson bounds on the probability of a guess, and on
+the probability that a guess is right, give a lower bound of the left side, the *leak*. Over all eps and all scenarios
+together, the probability of a false alert is at most ``error``.
 
-**The canaries.** Each is a row +v or -v with a label so large that its gradient is clipped wherever the model is: two
-neighbouring datasets are as far apart as the mechanism lets them be. The directions v are orthogonal, so there is one
-canary for each feature in every run. Gaussian noise is independent in orthogonal directions, any other that is drawn
-for each coordinate is so along the axes: these trials are independent. In the dense scenario of Laplace noise they are
-only uncorrelated. At an eps with delta(eps) = 0 that does not matter, as each coin, whatever is known of all others, is
-guessed right with probability e^eps / (1 + e^eps) at most (Steinke, Nasr, Jagielski, 2023); at others, the right code
-leaks far less there than is claimed.
+**The canaries.** Each canary is a row +v or -v with a label so large that its gradient is always clipped, so two
+neighbouring datasets differ as much as the mechanism allows. The directions v are orthogonal, so every run has one
+canary for each feature. Gaussian noise is independent in orthogonal directions, and other noise, drawn for each
+coordinate, is independent along the axes: these trials are independent. In the dense scenario of Laplace noise, trials
+are only uncorrelated. At an eps with delta(eps) = 0 this does not matter, because each coin is guessed right with
+probability at most e^eps / (1 + e^eps), given all other coins (Steinke, Nasr, Jagielski, 2023); at other eps, correct
+code leaks far less in this scenario than is claimed.
 
 ===============  ======================================================================================================
-scenario         what it shows
+scenario         errors that it reveals
 ===============  ======================================================================================================
-restart          the peer is thrown away and made anew, with the same ledger, after every T wakes, 4 T wakes in all: a
-                 budget that comes back; and too little noise in general
-memory           T + 2 wakes in a row, while the neighbour stays where it is: a state without noise
-noise reuse      the neighbour's messages pull the model to and fro, so that canaries count in one release and not in the
-                 next: noise that was used before
-huge norm        one canary in eight is 10^6 times as long as it may be, and the others are short: clipping that is
-                 missing, or is of the sum
-dense            v is a row of a Hadamard matrix: clipping in the wrong norm. L2 clipping with Laplace noise shows in a
-                 plan of one release. In T = 5 releases of epsilon 1 it is truly (1, 0.003)-DP where (1, 0) is claimed:
-                 that would take a million trials to see
-step size        one example of length 1 or 10^6, with the same clipped gradient: steps that are set by the data
+restart          the peer is replaced by a new one with the same ledger after every T wakes, 4 T wakes in all: a budget
+                 that is renewed, and too little noise in general
+memory           T + 2 consecutive wakes, with constant messages of the neighbour: a state without noise
+noise reuse      the neighbour's messages move the model back and forth, so that canaries count in one release and not
+                 in the next: noise that is used twice
+huge norm        one canary in eight is 10^6 times as long as allowed, and the others are short: clipping that is
+                 missing, or is applied to the sum
+dense            v is a row of a Hadamard matrix: clipping in the wrong norm. L2 clipping with Laplace noise is detected
+                 in a plan of one release. With T = 5 releases of epsilon 1, L2 clipping is (1, 0.003)-DP where (1, 0)
+                 is claimed, which would take a million trials to detect
+step size        one example of length 1 or 10^6, with the same clipped gradient: step sizes that depend on the data
 ===============  ======================================================================================================
 """
 
@@ -68,60 +69,60 @@ from .ledger import Ledger
 
 __all__ = ["SCENARIOS", "Audit", "audit", "clopper_pearson"]
 
-#: What is played, in this order. Of private boosting, only the first and "huge norm".
+#: Names of the scenarios, in the order of the audit. Private boosting only has "restart" and "huge norm".
 SCENARIOS = ("restart", "memory", "noise reuse", "huge norm", "dense", "step size")
-#: Trials of a scenario, unless the caller says how many runs: to see twice the budget, or more than that.
-TRIALS, FEWER = 1 << 15, 1 << 13
-#: For what is seen at once, if it is there.
-FEW = 1 << 12
-#: Runs of which each is one trial; and of private boosting, where each is one, too.
-LONE, BOOSTING = 1 << 8, 1 << 12
-#: The epsilons to test, as parts of the plan's, and for what is far off.
-PARTS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.25, 1.5)
-FAR = (2.0, 4.0, 8.0)
-#: How far canaries are from being clipped too little, in units of how far noise moves a model.
+#: Default numbers of trials of a scenario, to detect twice the budget, and to detect more than that.
+MOST_TRIALS, MORE_TRIALS = 1 << 15, 1 << 13
+#: Default number of trials of a scenario whose errors are obvious.
+FEW_TRIALS = 1 << 12
+#: Default numbers of runs with one trial each: of a scenario with obvious errors, and of private boosting.
+SINGLE_TRIAL_RUNS, BOOSTING_RUNS = 1 << 8, 1 << 12
+#: The epsilons to test: multiples of the plan's epsilon, and fixed values for gross errors.
+EPSILON_FACTORS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.25, 1.5)
+LARGE_EPSILONS = (2.0, 4.0, 8.0)
+#: Size of labels, and of the positions of the neighbour, in units of the distance that noise moves a model.
 LABEL, PULL = 1e4, 1e8
-#: What "huge" is.
-HUGE = 1e6
-#: The weight of an agent's losses against its neighbour: it remembers 100 / 101 of its model from step to step.
+#: Factor of the norm of a huge canary.
+HUGE_FACTOR = 1e6
+#: Weight of an agent's losses relative to its neighbour: the agent keeps 100 / 101 of its model from step to step.
 MU = 100.0
-#: Added to variances of standardised messages: a direction without noise counts as one with this little.
+#: Added to the variances of standardised messages, for directions without noise.
 SHRINKAGE = 1e-9
-#: Trials of one canary count so much against the spread of all, when that of its own is estimated.
-PRIOR = 1
-#: No epsilon above this is tested: its exponential would be too large a number.
-FARTHEST = 300.0
+#: Weight, in trials, of the mean variance of all canaries in the estimate of the variance of one canary.
+PRIOR_TRIALS = 1
+#: Largest epsilon that is tested; the exponential of a larger one might overflow.
+MAX_TESTED_EPSILON = 300.0
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 Agent = Callable[[Any, AgentArrays, Floats, Ledger], Any]
 
 
-# How often, at least
+# Bounds on probabilities
 
 
 def clopper_pearson(successes: int, trials: int, error: float) -> tuple[float, float]:
-    """Bounds on a probability, each of them wrong with probability ``error`` at most: (0, 1) if nothing was tried."""
+    """Return bounds on a probability, each wrong with probability at most ``error``: (0, 1) without trials."""
     low = 0.0 if successes == 0 else float(betaincinv(successes, trials - successes + 1, error))
     high = 1.0 if successes == trials else float(betaincinv(successes + 1, trials - successes, 1.0 - error))
     return low, high
 
 
 class _Bound(NamedTuple):
-    """Lower bounds of how often a guess is made, and of how often it is then right.
+    """Lower bounds of the probability of a guess, and of the probability that a guess is right.
 
-    Who guesses one of two cases only, or nothing, is in doubt about half of the trials: what counts is
-    ``P(guess | that case) - e^eps P(guess | the other)``, which is twice what it would be as a part of all trials.
+    If only one of the two cases is ever guessed, the bound is on ``P(guess | this case) - e^eps P(guess | the other)``,
+    which is twice the value relative to all trials.
     """
 
     guessed: float
     hit: float
 
     def leak(self, epsilon: float) -> float:
-        """A lower bound of ``P(right) - e^epsilon P(wrong)``; who never guesses leaks 0."""
+        """Return a lower bound of ``P(right) - e^epsilon P(wrong)``; 0 without guesses."""
         return max(0.0, self.guessed * (self.hit - math.exp(epsilon) * (1.0 - self.hit)))
 
     def epsilon(self, delta: float) -> float:
-        """The largest epsilon at which the leak is above delta, or 0."""
+        """Return the largest epsilon at which the leak is above delta, or 0."""
         least = self.hit - delta / self.guessed if self.guessed > 0.0 else 0.0
         return max(0.0, math.log(least / (1.0 - self.hit))) if least > 0.0 else 0.0
 
@@ -131,23 +132,23 @@ def _bound(right: int, wrong: int, trials: int, error: float, sides: int = 2) ->
     return _Bound(guessed * 2 / sides, clopper_pearson(right, right + wrong, error / 2)[0])
 
 
-# What is played
+# Scenarios
 
 
 @dataclass(frozen=True)
 class _Scenario:
-    """One way to provoke an agent."""
+    """One attack on an agent."""
 
     name: str
     runs: int
-    canaries: Floats  # (m, p) the rows, before a coin gives them a sign
+    canaries: Floats  # (m, p) the rows, before a coin chooses their signs
     labels: Floats  # (m,)
-    directions: Floats | None  # (c, p) unit vectors, those of the trials; None for the axes
-    trials: Any  # which canaries these are
+    directions: Floats | None  # (c, p) unit vectors of the trials; None for the axes
+    trials: Any  # indices of the canaries of the trials
     sessions: int
     wakes: int  # of each session
-    pulls: tuple[float, ...] = ()  # where the neighbour is before each wake, in every coordinate; empty for zero
-    lengths: tuple[float, ...] = ()  # two of the first row, of which one is to be guessed: a lone trial
+    pulls: tuple[float, ...] = ()  # the neighbour's model before each wake, in every coordinate; empty for zero
+    lengths: tuple[float, ...] = ()  # two lengths of the first row, one of which is to be guessed: a single trial
 
     @property
     def lone(self) -> bool:
@@ -155,55 +156,68 @@ class _Scenario:
 
 
 def _scenarios(method: Any, p: int, runs: int | None) -> list[_Scenario]:
-    """All of them, for a method with steps along gradients."""
+    """Return all scenarios, for a method with gradient steps."""
     plan = method.privacy.plan
     clip, bound = method.privacy.terms.clip, method.privacy.terms.row_norm
-    # Noise moves a model by clip z / bound^2 or less in a step, however few the rows.
+    # Noise moves a model by at most clip z / bound^2 in a step, for any number of rows.
     unit = clip * max(1.0, float(plan.noise.max())) * max(1.0, bound**-2)
     label, there = LABEL * unit, PULL * unit
     wakes = plan.steps + 2
     axes, labels, all_ = np.eye(p), np.full(p, label), slice(None)
-    # The model is there after the first, and then on the other side each time.
+    # The model moves to `there` at the first wake, and to the other side at every further wake.
     pulls = (there, *(2.0 * there * (-1.0) ** k for k in range(1, wakes)))
     long = np.arange(0, p, 8)
     lengths = np.ones(p)
-    lengths[long] = HUGE
-    middle = np.where(lengths > 1.0, HUGE * label, 0.5 * clip)
+    lengths[long] = HUGE_FACTOR
+    middle = np.where(lengths > 1.0, HUGE_FACTOR * label, 0.5 * clip)
     basis, many = _dense(p, plan)
 
     def count(trials: int, each: int) -> int:
         return max(64, -(-trials // each)) if runs is None else runs
 
     return [
-        _Scenario("restart", count(TRIALS, p), axes, labels, None, all_, 4, plan.steps),
-        _Scenario("memory", count(FEWER, p), axes, labels, None, all_, 1, wakes),
-        _Scenario("noise reuse", count(FEWER, p), axes, labels, None, all_, 1, wakes, pulls),
-        _Scenario("huge norm", count(FEW, long.size), axes * lengths[:, None], middle, axes[long], long, 1, wakes),
+        _Scenario("restart", count(MOST_TRIALS, p), axes, labels, None, all_, 4, plan.steps),
+        _Scenario("memory", count(MORE_TRIALS, p), axes, labels, None, all_, 1, wakes),
+        _Scenario("noise reuse", count(MORE_TRIALS, p), axes, labels, None, all_, 1, wakes, pulls),
+        _Scenario(
+            "huge norm", count(FEW_TRIALS, long.size), axes * lengths[:, None], middle, axes[long], long, 1, wakes
+        ),
         _Scenario("dense", count(many, len(basis)), basis, np.full(len(basis), label), basis, all_, 1, wakes),
-        _Scenario("step size", count(LONE, 1), axes, labels, None, all_, 1, wakes, pulls, (1.0, HUGE)),
+        _Scenario(
+            "step size", count(SINGLE_TRIAL_RUNS, 1), axes, labels, None, all_, 1, wakes, pulls, (1.0, HUGE_FACTOR)
+        ),
     ]
 
 
 def _dense(p: int, plan: Plan) -> tuple[Floats, int]:
-    """Directions with entries of equal size, and how many trials it takes."""
+    """Return directions with entries of equal size, and the number of trials."""
     q = 1 << (p.bit_length() - 1)
     basis = np.zeros((q, p))
     basis[:, :q] = hadamard(q) / math.sqrt(q)
-    # The sharp peak of Laplace noise tells most, and many canaries blur it for each other.
-    return (basis[::4], TRIALS) if plan.mechanism == "laplace" else (basis, FEWER)
+    # The sharp peak of Laplace noise reveals most, and many canaries in one run would blur it.
+    return (basis[::4], MOST_TRIALS) if plan.mechanism == "laplace" else (basis, MORE_TRIALS)
 
 
 def _boosting_scenarios(plan: Plan, runs: int | None) -> list[_Scenario]:
-    """Private boosting: one canary, for which every base predictor says the same."""
+    """Return the scenarios of private boosting: one canary, with equal outputs of all base predictors."""
     rows, all_ = np.ones((1, 2)), slice(None)
     return [
-        _Scenario("restart", runs or BOOSTING, rows, np.full(1, LABEL**2), None, all_, 4, plan.steps),
-        _Scenario("huge norm", runs or LONE, HUGE * rows, np.full(1, LABEL**3), None, all_, 1, plan.steps + 2),
+        _Scenario("restart", runs or BOOSTING_RUNS, rows, np.full(1, LABEL**2), None, all_, 4, plan.steps),
+        _Scenario(
+            "huge norm",
+            runs or SINGLE_TRIAL_RUNS,
+            HUGE_FACTOR * rows,
+            np.full(1, LABEL**3),
+            None,
+            all_,
+            1,
+            plan.steps + 2,
+        ),
     ]
 
 
 def _arrays(method: Any, scenario: _Scenario, rows: Floats) -> AgentArrays:
-    """The agents' arrays of one agent with these rows, and one neighbour, which is the attacker."""
+    """Return the arrays of one agent with these rows and one neighbour, the attacker."""
     X = np.vstack([rows, np.zeros((1, rows.shape[1]))])
     y = np.append(scenario.labels, 0.0)
     data = AgentData(X, y, agents=np.append(np.zeros(len(rows), np.int64), 1))
@@ -221,7 +235,7 @@ def _boosts(method: Any) -> bool:
 
 
 class _Messages:
-    """What an agent has sent in some runs, each message at the place in the script where it came."""
+    """The messages of an agent in some runs, indexed by the event in the scenario that caused them."""
 
     def __init__(self, scenario: _Scenario, boosts: bool, flows: bool):
         self.runs, self.p = scenario.runs, scenario.canaries.shape[1]
@@ -231,7 +245,7 @@ class _Messages:
     def note(self, run: int, event: int, posts: Iterable[Any]) -> None:
         for order, post in enumerate(posts):
             _, kind, text = decode(post.data)
-            if self.boosts:  # the sum over all messages of a kind tells all there is to know
+            if self.boosts:  # the sum over all messages of a kind is a sufficient statistic
                 self.found.setdefault((kind,), np.zeros((self.runs, 1)))[run] += _way(kind, text)
                 continue
             half = len(text) // 2 if self.flows and len(text) > self.p else len(text)  # a flow, and an estimate
@@ -242,9 +256,9 @@ class _Messages:
                 place[run, : len(part)] = part
 
     def array(self, lone: bool) -> Floats:
-        """(runs, messages, coordinates), without what is always the same."""
+        """Return the messages, (runs, messages, coordinates), without constant ones."""
         messages = [self.found[key] for key in sorted(self.found)]
-        if lone:  # what happens to the canary, and to everything else
+        if lone:  # the coordinate of the canary, and the mean of all others
             messages = [part for x in messages for part in (x[:, :1], x[:, 1:].mean(axis=1, keepdims=True))]
         messages = [x for x in messages if np.ptp(x) > 0.0]
         width = messages[0].shape[1] if messages else 1
@@ -252,21 +266,21 @@ class _Messages:
 
 
 def _way(kind: int, text: Floats) -> float:
-    """Which way a message of boosting goes, over all base predictors."""
+    """Return the sum of the steps in a message of boosting, over all base predictors."""
     if kind == STEP:
         return float(np.sign(text[2]))
     return float(text[2::2].sum()) if kind == WHOLE else 0.0
 
 
 def _play(method: Any, scenario: _Scenario, agent: Agent, rng: Any, tick: Callable[[], None]) -> tuple[Floats, Floats]:
-    """Messages (runs, messages, coordinates), and the coins (runs, trials) that the attacker is after."""
+    """Run a scenario; return messages (runs, messages, coordinates), and the coins to be guessed (runs, trials)."""
     p, boosts = scenario.canaries.shape[1], _boosts(method)
     rows = scenario.canaries
     if scenario.lone:
         heads, tails = (np.vstack([length * rows[:1], rows[1:]]) for length in scenario.lengths)
         both = [_arrays(method, scenario, heads), _arrays(method, scenario, tails)]
     else:
-        arrays = _arrays(method, scenario, rows)  # signs change nothing in it but the rows: the same steps, for one
+        arrays = _arrays(method, scenario, rows)  # signs only change the rows: step sizes are equal in all runs
     kinds = [k for k, length in enumerate(lengths_of(method.messages, p)) if length == p and not boosts]
     frames: dict[float, list[bytes]] = {
         here: [encode(1, kind, np.full(p, here)) for kind in kinds] for here in {0.0, *scenario.pulls}
@@ -292,14 +306,14 @@ def _play(method: Any, scenario: _Scenario, agent: Agent, rng: Any, tick: Callab
     return messages.array(scenario.lone), coins[:, scenario.trials]
 
 
-# What the attacker makes of it
+# Guesses of the attacker
 
 
 def _features(messages: Floats, directions: Floats | None, taught: int) -> Floats:
-    """What is known of every canary, (runs, features, trials): messages along its direction, and signs of what is new.
+    """Return features of every canary, (runs, features, trials): messages along its direction, and signs of residuals.
 
-    The second is for noise with heavy tails: of Laplace noise, the sign of what a message holds that those before do
-    not tell says more than its size.
+    A residual is the part of a message not predicted by previous messages. Signs are for noise with heavy tails: with
+    Laplace noise, the sign of a residual is more informative than its size.
     """
     x = messages - messages[:taught].mean(axis=(0, 2), keepdims=True)
     x /= np.maximum(x[:taught].std(axis=(0, 2), keepdims=True), np.finfo(float).tiny)
@@ -317,8 +331,8 @@ def _features(messages: Floats, directions: Floats | None, taught: int) -> Float
 
 
 def _scores(messages: Floats, coins: Floats, directions: Floats | None, taught: int) -> Floats:
-    """How much speaks for +1 and against -1, (runs, trials), as learned from the first runs."""
-    if messages.shape[1] == 0 or np.ptp(coins[:taught]) == 0.0:  # nothing to learn, or nothing to learn from
+    """Return scores for +1 against -1, (runs, trials), trained on the first `taught` runs."""
+    if messages.shape[1] == 0 or np.ptp(coins[:taught]) == 0.0:  # no messages, or training coins of one kind
         return np.zeros(coins.shape)
     features = _features(messages, directions, taught)
     sample, side = np.moveaxis(features[:taught], 1, 2).reshape(-1, features.shape[1]), coins[:taught].ravel()
@@ -331,18 +345,18 @@ def _scores(messages: Floats, coins: Floats, directions: Floats | None, taught: 
     # Some canaries may have less noise than others.
     known = coins[:taught] * scores[:taught]
     square = ((known - known.mean(axis=0)) ** 2).sum(axis=0)
-    spread = (square + PRIOR * square.mean() / taught) / (taught + PRIOR)
+    spread = (square + PRIOR_TRIALS * square.mean() / taught) / (taught + PRIOR_TRIALS)
     return scores / np.maximum(spread, 1e-12 * float(known.mean()) ** 2 + np.finfo(float).tiny)
 
 
 def _threshold(scores: Floats, side: Floats, epsilon: float) -> float:
-    """From which score on to guess +1, so that ``right - e^eps wrong`` is well above its spread; infinite: never."""
+    """Return the least score to guess +1 at, so that ``right - e^eps wrong`` is significant; infinite for never."""
     order = np.argsort(-scores, kind="stable")
     ranked, right = scores[order], np.cumsum(side[order] > 0)
     wrong = np.arange(1, len(ranked) + 1) - right
     factor = math.exp(epsilon)
     gain = right - factor * wrong - 4.0 * np.sqrt(right + factor * factor * wrong)
-    gain[:-1][ranked[:-1] == ranked[1:]] = -np.inf  # those that look alike are guessed alike
+    gain[:-1][ranked[:-1] == ranked[1:]] = -np.inf  # trials with equal scores get equal guesses
     best = int(np.argmax(gain))
     if not gain[best] > 0.0:
         return math.inf
@@ -350,7 +364,7 @@ def _threshold(scores: Floats, side: Floats, epsilon: float) -> float:
 
 
 class _Count(NamedTuple):
-    """What guesses came to."""
+    """Numbers of right and wrong guesses."""
 
     right: int
     wrong: int
@@ -359,7 +373,7 @@ class _Count(NamedTuple):
 
 
 def _guess(scores: Floats, coins: Floats, taught: int, epsilon: float) -> _Count:
-    """Learn from the first runs at which scores to guess, and guess the coins of the others."""
+    """Learn thresholds of the scores from the first `taught` runs, and guess the coins of the other runs."""
     sample, side = scores[:taught].ravel(), coins[:taught].ravel()
     high, low = _threshold(sample, side, epsilon), -_threshold(-sample, -side, epsilon)
     if high <= low:  # guess always
@@ -375,7 +389,7 @@ def _guess(scores: Floats, coins: Floats, taught: int, epsilon: float) -> _Count
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Audit:
-    """What an audit found.
+    """The result of an audit.
 
     Attributes
     ----------
@@ -383,14 +397,14 @@ class Audit:
     plan : Plan
         The claim.
     table : DataFrame
-        For every ``scenario`` and ``epsilon``: the delta that is ``claimed`` there; the ``leak``, a lower bound of
-        ``tpr - e^epsilon fpr``; the ``trials`` that were counted; how often the attacker was right (``tpr``) and
-        wrong (``fpr``), as parts of them: the means of the test for one case and of that for the other; and ``lower``:
-        by these guesses alone, epsilon is not below this at the plan's delta.
+        For every ``scenario`` and ``epsilon``: the ``claimed`` delta at this epsilon; the ``leak``, a lower bound of
+        ``tpr - e^epsilon fpr``; the number of counted ``trials``; the fractions of trials in which the attacker was
+        right (``tpr``) and wrong (``fpr``), averaged over the two cases; and ``lower``, a lower bound of the true
+        epsilon at the plan's delta from these guesses.
     worst : Series
         The row of the table with the largest ``leak - claimed``.
     epsilon_lower : float
-        The messages tell so much at least, at the plan's delta: the true epsilon is not below this.
+        Largest lower bound of the true epsilon at the plan's delta.
 
     Examples
     --------
@@ -438,36 +452,36 @@ def audit(
     agent: Agent | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Audit:
-    """Look for leaks in the messages of a private method, as an attacker would.
+    """Search for leaks in the messages of a private method by simulated attacks.
 
-    An audit can show that a claim is false, and never that it is true: it tries the attacks in the table at the top of
-    ``coterie.privacy.auditing``, on one agent, and reads messages, not clocks.
+    An audit can show that a claim is false, but never that a claim is true: it tries the attacks in the table at the
+    top of ``coterie.privacy.auditing``, on one agent, and reads messages, but does not measure times.
 
     Parameters
     ----------
     method : rule
-        What :func:`coterie.Private` returns, with the terms that are to be audited. Of a learned graph, audit the
-        method inside.
+        A method returned by :func:`coterie.Private`. For a learned graph, audit the method inside.
     features : int, at least 2
-        Length of a model, and number of canaries. The dense scenario takes the next power of two below. For private
-        boosting it does not matter: a wake says so little there that a run has one canary.
+        Length of a model, and number of canaries. The dense scenario uses the largest power of two that is not larger.
+        Ignored for private boosting, where a wake reveals so little that a run has one canary.
     runs : int, at least 2, optional
-        Of each scenario. Default: as many as it takes to see twice the budget, which is ``2^15 / features``; fewer for
-        what is seen at once. Of private boosting, it is only gross errors that are seen.
+        Number of runs of each scenario. Default: enough to detect twice the budget, ``2^15 / features``; fewer in
+        scenarios whose errors are obvious. For private boosting, only gross errors are detected.
     seed : int
-        The agent's noise is drawn from this seed, too, so that an audit can be repeated. Whether a peer draws its noise
-        from a good source is not audited.
+        Seed of all random numbers, including the agent's noise, so that an audit can be repeated. The source of
+        randomness of real peers is not audited.
     error : float in (0, 1)
-        With this probability, at most, does the right code fail.
+        Largest probability that correct code fails the audit.
     scenarios : iterable of str, optional
-        Which to play; by default all: restart, memory, noise reuse, huge norm, dense, step size. Of private boosting
-        there are restart and huge norm.
+        Names of the scenarios. Default: all, which are restart, memory, noise reuse, huge norm, dense, step size; for
+        private boosting, restart and huge norm.
     agent : callable, optional
-        What to audit in place of the library's own peer: ``agent(method, arrays, theta, ledger)`` returns something with
-        ``greet()``, ``wake(dice)`` and ``receive(data)`` that return messages, as ``coterie.engines.peer.Peer``
-        does. The ledger is in memory, and is the same one when an agent is made again in the same run.
+        The implementation to audit. Default: the library's peer. ``agent(method, arrays, theta, ledger)`` returns an
+        object with methods ``greet()``, ``wake(dice)`` and ``receive(data)`` that return messages, like
+        ``coterie.engines.peer.Peer``. The ledger is in memory; an agent made again in the same run gets the same
+        ledger.
     progress : callable, optional
-        Called with the runs done and the runs in all.
+        Called with the number of runs done and the total number of runs.
 
     Returns
     -------
@@ -476,9 +490,9 @@ def audit(
     Raises
     ------
     MismatchError
-        If the method makes no claim.
+        If the method has no privacy plan.
     ParameterError
-        If a number is out of its range, or there is no such scenario.
+        If a number is invalid, or a scenario does not exist.
 
     Examples
     --------
@@ -487,7 +501,7 @@ def audit(
     >>> audit(method, features=16, runs=64, scenarios=["restart", "memory"])
     Audit passed: in 1024 trials of 2 scenarios (restart, memory), the messages did not tell more than epsilon=1, ...
 
-    An agent that forgets what it has spent:
+    An agent that forgets the spent budget fails:
 
     >>> from coterie.engines.peer import Peer
     >>> def forgetful(method, arrays, theta, ledger):
@@ -505,7 +519,9 @@ def audit(
     plan = method.privacy.plan
     played = _boosting_scenarios(plan, runs) if _boosts(method) else _scenarios(method, features, runs)
     played = _chosen(played, scenarios)
-    epsilons = np.unique([e for e in (*(part * plan.epsilon for part in PARTS), *FAR) if e <= FARTHEST])
+    epsilons = np.unique(
+        [e for e in (*(part * plan.epsilon for part in EPSILON_FACTORS), *LARGE_EPSILONS) if e <= MAX_TESTED_EPSILON]
+    )
     claimed = np.asarray(plan.profile(epsilons))
     share = error / (len(played) * len(epsilons))  # Bonferroni
     done, total = 0, sum(scenario.runs for scenario in played)

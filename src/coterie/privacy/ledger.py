@@ -1,26 +1,24 @@
-"""What an agent has released, so that it never releases more than its budget allows, whatever happens to its machine.
+"""A ledger of an agent's releases, which enforces the privacy budget across crashes and restarts.
 
 A release is made in this order: **debit, fsync, draw, send**. :meth:`Ledger.debit` returns when its record is on the
-disk; only then is noise drawn, and only then may anything be sent. A crash in between loses the release, and is never
-refunded. A message that has to be sent again is sent as the same bytes (:meth:`Ledger.keep`, :attr:`Ledger.kept`), never
-with new noise.
+disk; only then noise is drawn, and messages are sent. If a crash comes in between, the release is lost, and is not
+refunded. A message that has to be sent again is sent as the same bytes (:meth:`Ledger.keep`, :attr:`Ledger.kept`),
+never with new noise.
 
 A ledger with a path is three files:
 
 =================  ====================================================================================================
 ``<path>``         one record a line, as json: the plan, then a "boot" for each session and a "debit" for each release.
-                   Each holds the hash of the one before. Only ever appended to; locked while it is open.
-``<path>.head``    the number and the hash of the last record. A ledger that lacks that record was restored from an old
+                   Each record holds the hash of the record before. Append-only, and locked while it is open.
+``<path>.head``    the number and the hash of the last record. A ledger without that record was restored from an old
                    copy, and is refused.
-``<path>.kept``    the messages of the last release that was kept
+``<path>.kept``    the messages of the last release whose messages were kept
 =================  ====================================================================================================
 
-What a crash leaves of a record that was being written counts as a release: it is cut off, and a debit is put in its
-place.
+A record that a crash has left incomplete counts as a release: it is replaced by a debit.
 
-The hashes guard against accidents, not against the owner of the files, who can write them anew; and if all the files
-are put back together to an old state, nothing in them can tell. So leave ledgers out of backups and of images of
-machines.
+The hashes protect against accidents, not against the owner of the files, who can rewrite them. If all files are
+restored together to an old state, this cannot be detected, so exclude ledgers from backups and machine images.
 """
 
 from __future__ import annotations
@@ -45,11 +43,11 @@ from ..errors import BudgetError, LedgerError, MissingExtra, ParameterError
 __all__ = ["Ledger"]
 
 FORMAT = 1
-#: What the file calls a session: ledgers outlive versions, so the word of the first one stays.
+#: The word for a session in the file. Ledgers outlive versions, so the word of the first version stays.
 SESSION = "boot"
 #: The hash before the first record.
 ORIGIN = "0" * 64
-#: A record holds its own hash, too.
+#: The chain of records; every record also contains its own hash.
 LINK = Link("previous", ORIGIN, lambda line, record: "" if record is None else str(record.get("hash")))
 
 
@@ -59,26 +57,26 @@ class Ledger:
     Parameters
     ----------
     plan : Plan
-        What may be released: how often, with how much noise, and what it costs.
+        The allowed releases: their number, their noise, and their cost.
     path : path, optional
-        The file of the ledger, made if there is none; ``<path>.head`` and ``<path>.kept`` are beside it. Use a local
-        disk. Without a path, the ledger is in memory, and forgets what was spent when the process ends: for
-        simulations only.
+        The file of the ledger, created if missing; ``<path>.head`` and ``<path>.kept`` are in the same folder. Use a
+        local disk. Without a path, the ledger is in memory and is lost when the process ends: for simulations only.
     identity : path, optional
-        The key by which others know this agent. If it exists and the ledger does not, then the ledger was lost, and the
-        agent is refused: its budget may be spent. So a new agent makes its ledger *first*, then its key.
+        The key file that identifies this agent to others. If the key exists and the ledger does not, the ledger was
+        lost, and an error is raised, because the budget may be spent. So create the ledger of a new agent *before* its
+        key.
 
     Raises
     ------
     LedgerError
-        If the ledger is damaged, missing, older than what was already spent, or in use by another writer.
+        If the ledger is damaged, missing, older than the releases already made, or in use by another writer.
     ParameterError
-        If the ledger was opened for another plan.
+        If the ledger was created for another plan.
 
     Notes
     -----
-    One process may have a ledger open, once. It cannot be used in a fork of that process, and cannot be copied or
-    pickled: a copy would spend the same budget again. Threads may share it.
+    A ledger can be open only once, in one process. It cannot be used in a fork of that process, and cannot be copied or
+    pickled, because a copy would spend the same budget again. Threads may share a ledger.
 
     Examples
     --------
@@ -106,7 +104,7 @@ class Ledger:
     _closed: bool
     _broken: bool  # a record could not be written whole
     _in_hand: bool  # a release was debited, and its messages may be kept
-    _messages: _Messages | None  # the last kept
+    _messages: _Messages | None  # the messages kept last
     _journal: _Journal | None
 
     def __init__(self, plan: Plan, path: Where | None = None, *, identity: Where | None = None) -> None:
@@ -116,16 +114,16 @@ class Ledger:
 
     @classmethod
     def open(cls, path: Where, identity: Where | None = None) -> Ledger:
-        """Open the ledger of a file, which must exist, with the plan that is in it."""
+        """Open the ledger in an existing file, with the plan in that file."""
         ledger = cls.__new__(cls)
         ledger._start(None, path, identity)
         return ledger
 
-    # -- what it says ------------------------------------------------------------------------------------------------
+    # -- state -------------------------------------------------------------------------------------------------------
 
     @property
     def plan(self) -> Plan:
-        """What may be released."""
+        """The plan of allowed releases."""
         return self._plan
 
     @property
@@ -135,44 +133,44 @@ class Ledger:
 
     @property
     def releases(self) -> int:
-        """Releases debited so far."""
+        """Number of releases debited so far."""
         return int(self._account[RELEASES])
 
     @property
     def left(self) -> int:
-        """Releases that may still be made."""
+        """Number of releases that may still be made."""
         return self._max_releases - self.releases
 
     @property
     def exhausted(self) -> bool:
-        """Whether nothing is left. The agent then sends nothing more that depends on its data."""
+        """Whether no release is left; the agent then sends nothing more that depends on its data."""
         return self.left == 0
 
     @property
     def spent(self) -> float:
-        """Epsilon, at the delta of the plan, of what was debited so far.
+        """Epsilon, at the delta of the plan, of the releases debited so far.
 
-        When an agent stops may depend on its data: report :attr:`committed`.
+        Report :attr:`committed` instead, because the time at which an agent stops may depend on its data.
         """
         return float(self._plan.spent(self.releases))
 
     @property
     def committed(self) -> float:
-        """Epsilon of the whole plan: what to report."""
+        """Epsilon of the whole plan, the value to report."""
         return float(self._plan.epsilon)
 
     @property
     def sessions(self) -> int:
-        """How often the ledger was opened, this time included."""
+        """Number of times that the ledger was opened, including this one."""
         return self._sessions
 
     @property
     def account(self) -> np.ndarray:
-        """Releases made, and what they cost: a copy, in the layout of ``coterie.core.private.account``."""
+        """A copy of the account: releases and their costs, in the layout of ``coterie.core.private.account``."""
         return self._account.copy()
 
     def check(self, plan: Plan) -> None:
-        """Refuse a plan that is not the one of the ledger: what was promised cannot change in mid-run."""
+        """Refuse a plan that differs from the ledger's plan: the guarantee cannot change in mid-run."""
         _same(self._path, self._plan, plan)
 
     def __repr__(self) -> str:
@@ -183,16 +181,15 @@ class Ledger:
             f"epsilon={self.committed:g} at delta={self._plan.delta:g} committed, {where}{shut})"
         )
 
-    # -- what it does ------------------------------------------------------------------------------------------------
+    # -- releases ----------------------------------------------------------------------------------------------------
 
     def debit(self) -> int:
-        """Spend one release. When this returns, it is on the disk, and noise may be drawn.
+        """Spend one release; return its number, from 0, when the record is on the disk, and noise may be drawn.
 
-        Returns the number of the release, from 0: its noise is ``plan.noise[k]``. After a BudgetError nothing was
-        spent. After a LedgerError the release may be spent or not: open the ledger again to see, until then it spends
-        nothing more.
+        The noise of release k is ``plan.noise[k]``. After a BudgetError nothing was spent. After a LedgerError the
+        release may or may not be spent: the ledger refuses further releases until it is opened again.
         """
-        self._check_process()  # before the lock, which a fork may find taken for ever
+        self._check_process()  # before the lock, which may be locked forever in a fork
         with self._lock:
             self._check_use()
             self._in_hand = False
@@ -208,23 +205,23 @@ class Ledger:
             else:
                 with self._writing():
                     self._journal.append("debit", release=k)
-                    self._account = after  # on disk: it stays spent, even if the head cannot be written
+                    self._account = after  # on disk: the release stays spent, even if the head cannot be written
                     self._journal.write_head()
             self._in_hand = True
             return k
 
     def keep(self, messages: Iterable[bytes]) -> None:
-        """Store all the messages of the release just debited, before they are sent; they replace those before.
+        """Store all messages of the release just debited, before they are sent, in place of earlier messages.
 
-        It is a LedgerError if no release was debited since the ledger was opened, or if other messages are kept of it
-        already: a second draw of noise would be a second release.
+        Raises a LedgerError if no release was debited since the ledger was opened, or if other messages of the same
+        release are stored already: a second draw of noise would be a second release.
         """
         given = list(messages)
         for message in given:
             if not isinstance(message, bytes | bytearray | memoryview):
                 raise ParameterError(f"messages must be a list of bytes; there is a {type(message).__name__} in it")
         now = [bytes(message) for message in given]
-        self._check_process()  # before the lock, which a fork may find taken for ever
+        self._check_process()  # before the lock, which may be locked forever in a fork
         with self._lock:
             self._check_use()
             k = self.releases - 1
@@ -232,8 +229,8 @@ class Ledger:
                 if self._messages.contents == now:
                     return
                 raise LedgerError(
-                    f"the messages of release {k} are kept already, and are others: send those again, or debit a new "
-                    "release"
+                    f"the messages of release {k} are kept already, and differ: send the kept messages again, or debit "
+                    "a new release"
                 )
             if not self._in_hand:
                 raise LedgerError(
@@ -248,14 +245,14 @@ class Ledger:
 
     @property
     def kept(self) -> list[bytes]:
-        """The messages of the last release that was kept: what to send again. Empty if there are none."""
+        """The stored messages of the last release, to be sent again; empty if there are none."""
         self._check_process()
         self._check_use(reading=True)
         messages = self._messages if self._journal is None else self._read_kept(self._journal)
         return [] if messages is None else list(messages.contents)
 
     def close(self) -> None:
-        """Release the lock. What was spent can still be read; nothing more can be spent."""
+        """Release the lock. The account can still be read, but nothing more can be spent."""
         if not self._closed and self._pid == os.getpid():
             with self._lock:
                 self._closed = True
@@ -295,7 +292,7 @@ class Ledger:
         _OPEN.add(self)
 
     def _read(self, journal: _Journal, plan: Plan | None, identity: Where | None) -> None:
-        """Check all there is, then mend what a crash left, then count a session. Nothing is written before all is checked."""
+        """Check all files, then repair the effects of a crash, then count a session; all checks precede all writes."""
         if not journal.records:
             journal.begin(plan, identity)
         self._follow(_planned(journal, plan))
@@ -303,7 +300,7 @@ class Ledger:
             _same(self._path, self._plan, plan)
         journal.check_head(identity)
         self._replay(journal)
-        with contextlib.suppress(LedgerError):  # damaged messages are for `kept` to refuse
+        with contextlib.suppress(LedgerError):  # damaged messages are refused by `kept`
             self._messages = self._read_kept(journal)
         if self._messages is not None and self._messages.release >= self.releases:
             raise LedgerError(
@@ -331,7 +328,7 @@ class Ledger:
         self._max_releases = int(account[RELEASES])
 
     def _replay(self, journal: _Journal) -> None:
-        """The account and the sessions that the records stand for."""
+        """Compute the account and the number of sessions from the records."""
         self._sessions = 1
         for line, record in enumerate(journal.records[1:], 2):
             kind = record.get("kind")
@@ -378,20 +375,20 @@ class Ledger:
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
-        """Whatever stops a record from being written whole, an interrupt included, stops the ledger."""
+        """Refuse further releases after any failure to write a whole record, also after an interrupt."""
         self._broken = True
         with _refusing(f"the ledger {self._path} could not be written: send nothing, and open it again when it can be"):
             yield
         self._broken = False
 
     def _abandon(self) -> None:
-        """In a fork: close its view of the file. The lock stays with the process that opened the ledger."""
+        """Close the file in a forked process; the lock stays with the process that opened the ledger."""
         if self._journal is not None:
             self._journal.log.file.close()
 
 
 class _Messages(NamedTuple):
-    """Messages, and the release that they belong to."""
+    """The messages of one release."""
 
     release: int
     contents: list[bytes]
@@ -414,7 +411,7 @@ class _Messages(NamedTuple):
 
 
 class _Journal:
-    """The file: records, hash-chained, under a lock; and the head beside it."""
+    """The locked file of hash-chained records, and the head file."""
 
     def __init__(self, path: str, identity: Where | None, make: bool) -> None:
         if not lockable():
@@ -460,7 +457,7 @@ class _Journal:
             ) from error
 
     def begin(self, plan: Plan | None, identity: Where | None) -> None:
-        """The first record. There may be a part of it, if a crash came while it was being written."""
+        """Write the first record, or complete it if a crash has left a part of it."""
         line = b"" if plan is None else _record(0, ORIGIN, "plan", **_described(plan))[1]
         if plan is None or not line.startswith(self.content):
             raise LedgerError(
@@ -470,12 +467,12 @@ class _Journal:
         if os.path.exists(f"{self.path}.head"):
             raise _rolled_back(self.name)
         _check_identity(self.name, identity)
-        self.torn = False  # what there is of it is as it should be
+        self.torn = False  # the file begins with a valid part of the record
         self.append("plan", **_described(plan))
         self.write_head()
 
     def check_head(self, identity: Where | None) -> None:
-        """Refuse a ledger that lacks the record which the head remembers."""
+        """Refuse a ledger without the record named by the head."""
         content = _content(f"{self.path}.head")
         if content is None:
             if any(record.get("kind") == "debit" for record in self.records) or _exists(identity):
@@ -492,15 +489,15 @@ class _Journal:
                 f"{self.name}.head is damaged, so the ledger {self.name} may be older than what was already spent. "
                 f"{_REMEDY}"
             )
-        # It may well have more: a crash may come between a record and its head.
+        # The ledger may have more records: a crash may come between a record and its head.
         if n >= len(self.records) or self.records[n]["hash"] != digest:
             raise _rolled_back(self.name)
 
     def append(self, kind: str, **fields: Any) -> None:
-        """Add a record. On disk when this returns; the head is not."""
+        """Append a record; it is on the disk when this returns, but the head is not."""
         record, line = _record(len(self.records), self.last, kind, **fields)
         if self.torn:
-            # Until the record is whole, a crash must leave something torn. So one byte stays, and becomes its first.
+            # A crash before the record is complete must leave a torn record, so one byte stays and is overwritten.
             start = self.log.size
             os.ftruncate(self.log.file.fileno(), start + 1)
             self.log.append(line[:1])
@@ -509,13 +506,13 @@ class _Journal:
         self.records.append(record)
 
     def cut(self) -> None:
-        """Forget what is torn, when there is nothing left to spend in its place."""
+        """Remove a torn record, if no release is left to debit in its place."""
         os.ftruncate(self.log.file.fileno(), self.log.size)
         sync(self.log.file.fileno())
         self.torn = False
 
     def write_head(self) -> None:
-        """Remember the last record."""
+        """Write number and hash of the last record."""
         first = not os.path.exists(f"{self.path}.head")
         head = _canonical({"n": len(self.records) - 1, "hash": self.last}) + b"\n"
         write_atomic(f"{self.path}.head", head, private=True, one_writer=True, sync_name=first)
@@ -530,7 +527,7 @@ def _abandon_all() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    # A fork that lives on would otherwise hold the lock after the death of the process that took it.
+    # Otherwise a fork would hold the lock after the death of the process that opened the ledger.
     os.register_at_fork(after_in_child=_abandon_all)
 
 
@@ -542,14 +539,14 @@ def _canonical(fields: dict[str, Any]) -> bytes:
 
 
 def _record(n: int, previous: str, kind: str, **fields: Any) -> tuple[dict[str, Any], bytes]:
-    """A record, and its line."""
+    """Return a record and its line."""
     record = {**fields, "n": n, "kind": kind, "previous": previous}
     record["hash"] = hash_of(_canonical(record))
     return record, _canonical(record) + b"\n"
 
 
 def _chain(path: str, content: bytes) -> tuple[list[dict[str, Any]], int]:
-    """The records of a file, and where they end: what is behind that is torn."""
+    """Return the records of a file, and the offset of their end; anything behind is a torn record."""
     *lines, tail = content.split(b"\n")
     records: list[dict[str, Any]] = []
     end = 0
@@ -569,7 +566,7 @@ def _chain(path: str, content: bytes) -> tuple[list[dict[str, Any]], int]:
 
 
 def _unchanged(record: dict[str, Any], line: bytes) -> bool:
-    """Whether a line is, to the byte, the one that was written."""
+    """Whether a line is byte for byte the line that was written."""
     rest = {name: value for name, value in record.items() if name != "hash"}
     try:
         return _canonical(record) == line and hash_of(_canonical(rest)) == record.get("hash")
@@ -582,7 +579,7 @@ def _described(plan: Plan) -> dict[str, Any]:
 
 
 def _planned(journal: _Journal, given: Plan | None) -> Plan:
-    """The plan of a ledger's first record."""
+    """Return the plan in a ledger's first record."""
     first = journal.records[0]
     if first.get("kind") != "plan":
         raise _damaged(journal.name, 1, "is not a plan")
@@ -591,13 +588,13 @@ def _planned(journal: _Journal, given: Plan | None) -> Plan:
             f"the ledger {journal.name} is of format {first.get('format')}; this version reads format {FORMAT}"
         )
     if given is not None and {**first, **_described(given)} == first:
-        return given  # an accountant may take seconds to check it again
+        return given  # checking the plan again may take seconds
     try:
         plan = Plan.of(first["plan"])
         whole = plan.digest == first["digest"]
     except MissingExtra:
         raise
-    except Exception as error:  # whatever it is, the line that it comes from has to be named
+    except Exception as error:  # the message must name the line for every error
         raise _damaged(journal.name, 1, f"holds no plan ({error!r})") from error
     if not whole:
         raise _damaged(journal.name, 1, "holds a plan that does not have its digest")
@@ -605,7 +602,7 @@ def _planned(journal: _Journal, given: Plan | None) -> Plan:
 
 
 def _same(path: str | None, old: Plan, new: Plan) -> None:
-    """Refuse a plan that is not the ledger's."""
+    """Refuse a plan that differs from the ledger's plan."""
     if new.digest == old.digest:
         return
     unlike = np.asarray(new.noise) != np.asarray(old.noise) if new.steps == old.steps else np.array([True])
@@ -628,7 +625,7 @@ def _same(path: str | None, old: Plan, new: Plan) -> None:
 
 
 def _writer(content: bytes) -> int | None:
-    """The process that opened a ledger last, if that can be read."""
+    """Return the process that opened a ledger last, or None if that cannot be read."""
     for line in reversed(content.split(b"\n")):
         record = parsed(line)
         if record is not None and record.get("kind") == SESSION:
@@ -668,7 +665,7 @@ def _check_identity(path: str, identity: Where | None) -> None:
 
 @contextlib.contextmanager
 def _refusing(what: str) -> Iterator[None]:
-    """Name the file in an error of the operating system."""
+    """Raise errors of the operating system as LedgerError with the words `what`."""
     try:
         yield
     except OSError as error:
@@ -679,7 +676,7 @@ def _refusing(what: str) -> Iterator[None]:
 
 
 def _content(path: str) -> bytes | None:
-    """What is in a file, or None if there is no such file."""
+    """Return the content of a file, or None if the file does not exist."""
     try:
         with open(path, "rb") as file:
             return file.read()

@@ -1,8 +1,8 @@
-"""Local differential privacy: noise on the data itself, CD, Appendix C, Figure 4.
+"""Local differential privacy: noise on the data, CD, Appendix C, Figure 4.
 
-The most cautious of all ways: every example is made private by itself, before anything is learned from it. Whatever is
-done with the result is post-processing. It is the baseline that says what noise on updates is worth: with this much
-noise, little is left to learn.
+Every example is made private before anything is learned from it; all later computations are post-processing. Local
+privacy is the strictest form, and the baseline for methods that add noise to updates: with this much noise, little is
+left to learn.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from ..errors import DataError, ParameterError
 
 __all__ = ["perturbed"]
 
-#: What makes the noise drawn here another than that drawn elsewhere from the same seed.
-LOCAL = 0x6C6F63616C
+#: Spawn key that separates this noise from other noise drawn from the same seed.
+LOCAL_SPAWN_KEY = 0x6C6F63616C
 
 
 def perturbed(data: AgentData, epsilon: float, row_norm: float = 1.0, seed: Any = 0) -> AgentData:
-    """Data in which every example, features and label, is epsilon-differentially private by itself.
+    """Return data in which every example, features and label, is epsilon-differentially private by itself.
 
-    Half of the budget goes to the features and half to the label. A row is scaled down to an L1 norm of ``row_norm``
-    where it is longer, so that no two rows are farther apart than ``2 row_norm``, and every feature gets Laplace noise
-    of scale ``2 row_norm / (epsilon / 2)``. A label is kept with probability ``e^(epsilon/2) / (1 + e^(epsilon/2))``,
-    and turned otherwise. How many rows an agent has is public.
+    Half of the budget is spent on the features and half on the label. Rows with an L1 norm above ``row_norm`` are
+    scaled down to ``row_norm``, so that the distance of two rows is at most ``2 row_norm``, and Laplace noise of scale
+    ``2 row_norm / (epsilon / 2)`` is added to every feature. A label is kept with probability
+    ``e^(epsilon/2) / (1 + e^(epsilon/2))``, and flipped otherwise. The number of rows of an agent is public.
 
-    The noise is drawn from the seed: this is for simulation, and whoever knows the seed can take it away.
+    The noise is drawn from the seed, and anyone who knows the seed can remove it: the function is for simulations.
 
     Parameters
     ----------
     data : AgentData
-        With labels -1 and +1. Append an intercept afterwards, or it will be noise, too.
+        Data with labels -1 and +1. Append an intercept afterwards, otherwise it gets noise, too.
     epsilon : float
-        The budget of each example, > 0.
+        Budget of each example, > 0.
     row_norm : float
         L1 norm that longer rows are scaled down to, > 0. Choose it without looking at the data.
     seed : int
@@ -49,12 +49,12 @@ def perturbed(data: AgentData, epsilon: float, row_norm: float = 1.0, seed: Any 
     Returns
     -------
     AgentData
-        The same agents, sizes and members. Dense, even where ``data`` is sparse: a zero gets noise like any number.
+        Data of the same agents, sizes and members; always dense, because zeros get noise, too.
 
     Raises
     ------
     DataError
-        If the data has no labels, or one that is neither -1 nor +1.
+        If the data has no labels, or a label that is neither -1 nor +1.
 
     Examples
     --------
@@ -63,7 +63,7 @@ def perturbed(data: AgentData, epsilon: float, row_norm: float = 1.0, seed: Any 
     >>> noisy
     AgentData(agents=2, rows=2 (1 per agent), features=2, dense, labelled)
 
-    With next to no privacy, one can see what is done to long rows:
+    With a very large epsilon, there is little noise, and the scaling of long rows can be seen:
 
     >>> perturbed(data, epsilon=1e6).X.round(3) + 0.0
     array([[ 0.75, -0.25],
@@ -76,24 +76,24 @@ def perturbed(data: AgentData, epsilon: float, row_norm: float = 1.0, seed: Any 
     if epsilon < least:
         raise ParameterError(f"epsilon = {epsilon!r}: expected at least {least:.1g}, noise is not made that large")
     labels = _signs(data)
-    generator = seeded(seed, LOCAL)
-    # No two rows are more than 2 GRID steps apart, exactly; discrete Laplace noise is exact, too, whatever its width.
+    generator = seeded(seed, LOCAL_SPAWN_KEY)
+    # The distance of two rows is at most 2 GRID steps, exactly; discrete Laplace noise is exact for every width.
     steps, width = _on_grid(data, row_norm), math.ceil(2 * GRID / (0.5 * epsilon))
-    for k, dice in enumerate(generator.random((data.n, KEY))):  # every agent has a key of its own
+    for k, dice in enumerate(generator.random((data.n, KEY))):  # one key for each agent
         rows = steps[data.start[k] : data.start[k + 1]]
         rows += sample("laplace", width, rows.size, dice=dice).reshape(rows.shape)
-    # The generator gives multiples of 2^-53: with this chance, rounded up to one, it is below exactly so often.
+    # The generator draws multiples of 2^-53; the probability is rounded up to such a multiple, and is then exact.
     turned = generator.random(data.n_rows) < math.ceil(expit(-0.5 * epsilon) * 2.0**53) * 2.0**-53
     return data._like(X=steps * (row_norm / GRID), y=np.where(turned, -labels, labels))
 
 
 def seeded(seed: Any, purpose: int) -> np.random.Generator:
-    """A generator of its own: another purpose has other numbers for the same seed."""
+    """Return a generator for a purpose: different purposes draw different numbers from the same seed."""
     return np.random.default_rng(np.random.SeedSequence(_checks.integer("seed", seed, least=0), spawn_key=(purpose,)))
 
 
 def _signs(data: AgentData) -> np.ndarray:
-    """The labels, all of them -1 or +1."""
+    """Return the labels, after a check that all are -1 or +1."""
     if data.y is None:
         raise DataError("data has no labels: make it with y, of -1 and +1")
     bad = np.flatnonzero(np.abs(data.y) != 1.0)
@@ -104,12 +104,12 @@ def _signs(data: AgentData) -> np.ndarray:
 
 
 def _on_grid(data: AgentData, row_norm: float) -> np.ndarray:
-    """The rows in whole steps of row_norm / GRID, cut towards zero: no L1 norm is above GRID."""
+    """Return the rows as integers in steps of row_norm / GRID, truncated, with L1 norms of at most GRID."""
     X = np.asarray(data.X.toarray() if data.is_sparse else data.X, np.float64)
     largest = np.abs(X).max(axis=1, keepdims=True)
     X = X / np.where(largest > 0, largest, 1.0)  # divided first, so that no sum overflows
     norm = np.abs(X).sum(axis=1, keepdims=True)
-    with np.errstate(over="ignore"):  # a row far too long
+    with np.errstate(over="ignore"):  # for very long rows
         scale = GRID * np.minimum(largest / row_norm, 1.0 / np.maximum(norm, 1.0))
-    # Rounding here is far below one step, so that a sum of whole numbers cannot be above GRID because of it.
+    # Rounding errors are far below one step, so they cannot make a sum of integers exceed GRID.
     return np.trunc(X * scale).astype(np.int64)

@@ -17,18 +17,18 @@ from ..core.wrap.learned import Learned
 from ..core.wrap.robust import Robust
 from ..errors import MismatchError, ParameterError
 
-#: Which methods there is a private form of, and how many releases it makes unless told otherwise.
+#: Private form of each method, and its default number of releases.
 FORMS: dict[type, tuple[Any, int]] = {
     CoordinateDescent: (PrivateDescent, 5),
     ModelPropagation: (PrivatePropagation, 1),
     FrankWolfeBoosting: (PrivateBoosting, 5),
     GossipPooling: (PrivatePooling, 1),
 }
-#: Forms that make one release, after which everything is free.
-ONCE = {PrivatePropagation: "propagation", PrivatePooling: "pooling"}
+#: Forms with a single release; everything after the release is post-processing.
+ONE_RELEASE = {PrivatePropagation: "propagation", PrivatePooling: "pooling"}
 
 
-def Private(  # noqa: N802 - it makes a method, as the names of methods do
+def Private(  # noqa: N802 - named like the classes of methods
     method: Any,
     epsilon: float = 1.0,
     delta: float = 1e-5,
@@ -44,49 +44,51 @@ def Private(  # noqa: N802 - it makes a method, as the names of methods do
     max_rows: int | None = None,
     loss_fraction: float = 0.0,
 ) -> Any:
-    """A method whose messages are (epsilon, delta)-differentially private, whoever reads them all.
+    """Return a method whose messages are (epsilon, delta)-differentially private.
 
-    Two datasets of an agent are neighbours if one example differs: how many there are is public. The claim holds for
-    each agent, for everything it sends in the whole run, whatever its neighbours send to it.
+    Two datasets of an agent are neighbouring if one example differs; the number of examples is public. The guarantee
+    holds for each agent, for all messages that it sends in the whole run, and for all messages of its neighbours.
 
     Parameters
     ----------
     method : CoordinateDescent, ModelPropagation, FrankWolfeBoosting, GossipPooling, or Learned or Trimmed of the first
         three
         Coordinate descent publishes a noisy step at each of its first ``wakes_per_agent`` wakes. Propagation publishes
-        one noisy model, and then goes on for as long as one likes: 20 wakes of each agent or so. Boosting chooses its
-        base predictors by the exponential mechanism. Pooling publishes one noisy model, too; agents learn by gossip
-        what the population of these looks like, 30 wakes of each or so, and weigh it against their own rows. Under a
-        learned graph, only what is published anyway is compared.
+        one noisy model, and then runs for any number of wakes, about 20 for each agent. Boosting chooses its base
+        predictors by the exponential mechanism. Pooling publishes one noisy model, too; agents learn the distribution
+        of these models by gossip, in about 30 wakes each, and weigh it against their own rows. A learned graph only
+        compares published values.
     epsilon, delta : float
-        The budget of each agent, > 0, and in (0, 1).
+        Budget of each agent: epsilon > 0, delta in (0, 1).
     mechanism : "gaussian" or "laplace", optional
-        Noise, Gaussian by default: exact accounting, and less of it. Boosting has "exponential" alone.
+        Distribution of the noise. Default: "gaussian", with exact accounting and less noise. Boosting only has
+        "exponential".
     clip : float
-        The gradient of an example is shortened to this norm: L2 for Gaussian noise, L1 for Laplace.
+        Norm to which gradients of examples are clipped: L2 for Gaussian noise, L1 for Laplace noise.
     wakes_per_agent : int, optional
-        How many releases the budget is split for. Default: 5; propagation and pooling have one.
+        Number of releases that share the budget. Default: 5; propagation and pooling have one.
     allocation : "equal", "decreasing", "as-printed" or sequence of numbers
-        How it is split: see :func:`coterie.privacy.allocation_weights`.
+        Shares of the releases in the budget: see :func:`coterie.privacy.allocation_weights`.
     final : "local" or None
-        When all is said, an agent trains once more on its own data, near what it has heard from its neighbours, for
-        its own use: nothing of that is ever sent. With None, its model is what it has published.
+        With "local", an agent trains once more on its own data at the end, near the models of its neighbours, for its
+        own use: this final model is never sent. With None, an agent's model is the one that it has published.
     accountant : "bound" or "pld", optional
-        For Laplace noise: the paper's bound, corrected; or numerical accounting, which needs the extra ``privacy``.
+        For Laplace noise: the corrected bound of the paper, or numerical accounting, which needs the extra ``privacy``.
     rate : float
-        For ``allocation="decreasing"``: how much nearer to the optimum one wake of each agent brings the models.
+        For ``allocation="decreasing"``: factor by which one wake of each agent reduces the distance to the optimum.
     row_norm : float
-        A public bound on the norm of a row of features: sets the steps. Longer rows cost accuracy, not privacy.
+        A public bound on the norm of a row of features, which determines the step sizes. Longer rows reduce accuracy,
+        not privacy.
     max_rows : int, optional
-        A public number of rows that makes a released model fully reliable, for propagation. Default: the most that any
-        agent of this process has: on a peer, its own.
+        For propagation: a public number of rows from which on a released model has full confidence. Default: the
+        largest number of rows of the agents in this process; on a peer, its own number of rows.
     loss_fraction : float
-        Part of the budget that goes to the agent's loss, for a learned graph that takes it into account.
+        Fraction of the budget spent on releasing the agent's loss, for learned graphs that use losses.
 
     Returns
     -------
     rule
-        A method for :func:`coterie.simulate`, :class:`coterie.Learned` and peers, with its ``plan``.
+        A method for :func:`coterie.simulate`, :class:`coterie.Learned` and peers, with an attribute ``plan``.
 
     Examples
     --------
@@ -111,14 +113,16 @@ def Private(  # noqa: N802 - it makes a method, as the names of methods do
     if type(method) not in FORMS:
         names = ", ".join(f"ct.{kind.__name__}()" for kind in FORMS)
         raise MismatchError(
-            f"there is no private form of {method!r}, but of {names}, and of ct.Learned, ct.robust.Trimmed and ct.Robust "
-            "of them"
+            f"there is no private form of {method!r}, but of {names}, and of ct.Learned, ct.robust.Trimmed and "
+            "ct.Robust of them"
         )
     form, steps = FORMS[type(method)]
     if wakes_per_agent is not None:
         steps = integer("wakes_per_agent", wakes_per_agent)
-        if form in ONCE and steps != 1:
-            raise ParameterError(f"wakes_per_agent={steps}: {ONCE[form]} makes one release, and all else is free")
+        if form in ONE_RELEASE and steps != 1:
+            raise ParameterError(
+                f"wakes_per_agent={steps}: {ONE_RELEASE[form]} makes one release, and all else is free"
+            )
     exponential = form is PrivateBoosting
     choices = ("exponential",) if exponential else ("gaussian", "laplace")
     mechanism = choices[0] if mechanism is None else mechanism
@@ -136,6 +140,6 @@ def _resolved(method: Any) -> Any:
         return METHODS[method]
     if isinstance(method, Method):
         return method
-    from ..problem.baselines import resolve_method  # with tables, which a private peer does not need
+    from ..problem.baselines import resolve_method  # not above: imports pandas, which a private peer does not need
 
     return resolve_method(method)

@@ -1,12 +1,12 @@
-"""A private warm start: models learned alone, released once, and smoothed over the graph; CD, Appendix B.
+"""A private warm start: local models, released once, and smoothed over the graph; CD, Appendix B.
 
-An agent's data meet the network only in the model it learns alone,
+Messages depend on an agent's data only through its local model,
 
     theta_i = argmin f_i,    f_i(theta) = mean loss of its m_i rows + r_i |theta|^2 ,
 
-so it is enough to release that one in private. Model propagation (14) makes of all releases what it likes: it is
-post-processing. Two ways to release a model are those of Chaudhuri, Monteleoni and Sarwate (2011), "Differentially
-Private Empirical Risk Minimization", of which CD speaks.
+so it is enough to release this model privately. Model propagation (14) of the released models is post-processing. The
+two mechanisms that release a model are those of Chaudhuri, Monteleoni and Sarwate (2011), "Differentially Private
+Empirical Risk Minimization", which CD cites.
 
 =============================  =====================================================
 paper                          here
@@ -45,17 +45,17 @@ from .local import seeded
 __all__ = ["Claim", "WarmStart", "warm_start"]
 
 KINDS = ("output", "objective")
-#: What makes the noise drawn here another than that drawn elsewhere from the same seed.
-WARM = 0x7761726D
-#: What exact solvers promise of a loss with a kink: so far above the minimum at most, as a part of f_i(0).
-GAP = 1.001e-7
-#: How far a gradient may be from zero in objective perturbation, as a part of what one row can change.
-NEAR_ZERO = 1e-6
+#: Spawn key that separates this noise from other noise drawn from the same seed.
+WARM_SPAWN_KEY = 0x7761726D
+#: Largest distance to the minimum that exact solvers guarantee for a loss with a kink, relative to f_i(0).
+MAX_RELATIVE_GAP = 1.001e-7
+#: Largest norm of a gradient that counts as zero in objective perturbation, relative to the gradient of one row.
+MAX_RELATIVE_GRADIENT = 1e-6
 
 
 @dataclass(frozen=True)
 class Claim:
-    """What a release claims: it is (epsilon, delta)-differentially private.
+    """The guarantee of a release, (epsilon, delta)-differential privacy.
 
     Examples
     --------
@@ -69,16 +69,16 @@ class Claim:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class WarmStart:
-    """Models to start from, and what they have cost: pass it as ``start`` to :func:`coterie.simulate`.
+    """Models to start from, and their privacy budget; the argument ``start`` of :func:`coterie.simulate`.
 
     Attributes
     ----------
     theta : (n, p) ndarray
         The released models, smoothed over the graph.
     released : (n, p) ndarray
-        What each agent has released; zeros for one without rows.
+        The released model of each agent; zeros for an agent without rows.
     plans : tuple
-        One thing with ``epsilon`` and ``delta``, the budget of each agent.
+        One object with ``epsilon`` and ``delta``, the budget of each agent.
     kind : "output" or "objective"
     """
 
@@ -102,35 +102,35 @@ def warm_start(
     alpha: float = 0.99,
     seed: Any = 0,
 ) -> WarmStart:
-    """Release a private version of the model that each agent learns alone, and smooth them over the graph.
+    """Release a private version of the local model of each agent, and smooth these models over the graph.
 
-    Two datasets of an agent are neighbours if one row differs: how many there are is public, and so are the ridge, the
-    confidences and the graph. The budget of a warm start adds up with that of what is started from it; the simulator
-    does that.
+    Two datasets of an agent are neighbouring if one row differs; the number of rows, the ridge, the confidences and the
+    graph are public. The budgets of a warm start and of the run that starts from it add up, which the simulator
+    accounts for.
 
-    * "output": add Gaussian noise to the model. Replacing one row moves it by ``lipschitz row_norm / (m_i r_i)`` at
-      most, so with ridge="1/m", which is r_i = 1/m_i, more rows do not help: at a small epsilon, what is released is
-      noise. A ridge that does not shrink with m_i is better here. The noise is discrete, on a grid that the model is
-      rounded to, and wide enough for the rounding and for the solver's tolerance.
-    * "objective": add a random linear term to f_i, and more ridge where the budget needs it, and release the minimiser.
-      It claims (epsilon, 0), and needs a smooth loss. For simulation only, not for deployment: its proof assumes an
-      exact minimiser and noise of real numbers, and here both are floating point.
+    * "output": add Gaussian noise to the model. Replacing one row moves the model by at most
+      ``lipschitz row_norm / (m_i r_i)``, so with ridge="1/m", which is r_i = 1/m_i, more rows do not help, and at a
+      small epsilon the released model is mostly noise. Use a ridge that does not decrease with m_i. The noise is
+      discrete, on a grid to which the model is rounded, and its width accounts for rounding and the solver's tolerance.
+    * "objective": add a random linear term to f_i, and more ridge if the budget needs it, and release the minimiser.
+      The guarantee is (epsilon, 0), and the loss must be smooth. For simulation only, not for deployment: the proof
+      assumes an exact minimiser and real-valued noise, whereas both are floating-point numbers here.
 
-    In both cases the noise is drawn from the seed, and whoever knows the seed can take it away.
+    In both cases the noise is drawn from the seed: anyone who knows the seed can remove the noise.
 
     Parameters
     ----------
     problem : Problem
-        With a loss of bounded slope, such as logistic or hinge, and a ridge > 0 for every agent with rows.
+        A problem with a loss of bounded slope, such as logistic or hinge, and a ridge > 0 for every agent with rows.
     epsilon, delta : float
-        The budget of each agent, > 0, and in (0, 1). Objective perturbation does without delta.
+        Budget of each agent: epsilon > 0, delta in (0, 1). Objective perturbation ignores delta.
     kind : "output" or "objective"
+        The mechanism, see above.
     row_norm : float
-        Rows are scaled down to this L2 norm where they are longer, intercept included; > 0. Choose it without looking
-        at the data.
+        L2 norm to which longer rows are scaled down, intercept included; > 0. Choose it without looking at the data.
     alpha : float
-        Of :meth:`coterie.Problem.propagation`, in (0, 1). Confidences are those of the problem; where it takes sums of
-        losses, which carry them, ``m_i / max_j m_j``; and 0 for an agent without rows.
+        alpha of :meth:`coterie.Problem.propagation`, in (0, 1). Confidences are those of the problem; for sums of
+        losses they are multiplied by ``m_i / max_j m_j``. An agent without rows has confidence 0.
     seed : int
 
     Returns
@@ -140,9 +140,9 @@ def warm_start(
     Raises
     ------
     MismatchError
-        If the loss could change too much with one row.
+        If the loss does not have the properties that the mechanism needs.
     ParameterError
-        If a number is out of its range, or an agent with rows has no ridge.
+        If a number is invalid, or an agent with rows has no ridge.
 
     Examples
     --------
@@ -165,7 +165,7 @@ def warm_start(
     else:
         _checks.within("delta", delta, 0, 1, "[)")
         plan = Claim(target_epsilon(epsilon), 0.0)
-    generator = seeded(seed, WARM)
+    generator = seeded(seed, WARM_SPAWN_KEY)
     _check_problem(problem, kind)
     clipped = problem.on(_shortened(problem.data, row_norm))
     if isinstance(plan, Plan):
@@ -177,7 +177,7 @@ def warm_start(
 
 
 def _check_problem(problem: Problem, kind: str) -> None:
-    """Refuse what a claim would not hold for."""
+    """Refuse problems for which the guarantee would not hold."""
     loss = problem.loss
     if loss.unlabelled:
         raise MismatchError(
@@ -205,7 +205,7 @@ def _check_problem(problem: Problem, kind: str) -> None:
 
 
 def _shortened(data: AgentData, row_norm: float) -> AgentData:
-    """The same rows, those of an L2 norm above ``row_norm`` scaled down to it."""
+    """Scale rows with an L2 norm above ``row_norm`` down to ``row_norm``."""
     X = sparse.csr_array(data.X, dtype=np.float64)
     owner = np.repeat(np.arange(data.n_rows), np.diff(X.indptr))
     largest, square = np.zeros(data.n_rows), np.zeros(data.n_rows)
@@ -224,7 +224,7 @@ def _shortened(data: AgentData, row_norm: float) -> AgentData:
 
 
 def _confidence(problem: Problem) -> np.ndarray:
-    """c_i, and 0 for an agent that has released nothing."""
+    """Return c_i of each agent, and 0 for an agent without a released model."""
     sizes, scale = problem.data.sizes, np.asarray(problem._recipe["loss_weight"])
     c = np.divide(problem.loss_weight, scale, out=np.zeros(problem.n), where=scale > 0)
     if not problem.mean:
@@ -233,23 +233,23 @@ def _confidence(problem: Problem) -> np.ndarray:
 
 
 def _sensitivity(problem: Problem, row_norm: float) -> np.ndarray:
-    """How far replacing one row, of norm ``row_norm`` at most, moves ``argmin f_i``: f_i is 2 r_i-strongly convex.
+    """Return the largest distance that replacing one row, of norm at most ``row_norm``, moves ``argmin f_i``.
 
-    Zero for an agent without rows.
+    f_i is 2 r_i-strongly convex. The result is zero for an agent without rows.
     """
-    # The gradients of f_i with one row and with another are 2 share lipschitz row_norm apart, at most.
+    # The gradients of f_i for two neighbouring datasets differ by at most 2 row_weight lipschitz row_norm.
     r = np.where(problem.data.sizes > 0, problem.ridge, np.inf)
     return 2.0 * problem.row_weight * problem.loss.lipschitz * row_norm / (2.0 * r)
 
 
 def _noisy_models(problem: Problem, noise: float, row_norm: float, generator: np.random.Generator) -> np.ndarray:
-    """Output perturbation: models on a grid, and noise of so many times their sensitivity, in whole grid steps."""
+    """Release models by output perturbation: round to a grid, and add noise of `noise` times the sensitivity."""
     live, unit = problem.data.sizes > 0, _sensitivity(problem, row_norm) / GRID
     models, released = problem.local(), np.zeros((problem.n, problem.p))
     slack = _slack(problem, models, unit)
     dice = generator.random((problem.n, KEY))
     for k in np.flatnonzero(live):
-        # Rounding moves each of two models by half a step in every coordinate, at most.
+        # Rounding moves each of two models by at most half a step in every coordinate.
         width = noise * (GRID + math.isqrt(problem.p - 1) + 1 + slack[k])
         if not FINEST <= width <= LARGEST:
             raise ParameterError(
@@ -262,13 +262,13 @@ def _noisy_models(problem: Problem, noise: float, row_norm: float, generator: np
 
 
 def _slack(problem: Problem, models: np.ndarray, unit: np.ndarray) -> np.ndarray:
-    """Grid steps that two models may be farther apart, because neither is exact: public numbers, and checked."""
+    """Return a public bound, in grid steps, of the errors of two inexact models, and check that it holds."""
     live, r = unit > 0, np.where(unit > 0, problem.ridge, 1.0)
     if not np.isfinite(problem.loss.smoothness):
-        # There is no gradient to look at. f_i(theta) - min f_i >= r_i |theta - argmin f_i|^2, and the solver gives up
-        # where it cannot bound the left side: by GAP f_i(0), which is the same for all rows, or below this.
+        # There is no gradient to check. f_i(theta) - min f_i >= r_i |theta - argmin f_i|^2, and the solver raises an
+        # error unless the left side is at most MAX_RELATIVE_GAP f_i(0), a bound that does not depend on the rows.
         start = problem.row_weight * problem.data.sizes * max(problem.loss.value(0.0, label) for label in (-1.0, 1.0))
-        away = np.sqrt(GAP * start / r)
+        away = np.sqrt(MAX_RELATIVE_GAP * start / r)
         return np.where(live, np.ceil(2.0 * away / np.where(live, unit, 1.0)), 0.0)
     gradient = problem._objective(np.ones(problem.n), empty(problem.n)).gradient(models)
     away = np.linalg.norm(gradient, axis=1) / (2.0 * r)
@@ -291,14 +291,14 @@ def _more_ridge(epsilon: float, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _models_of_noisy_objectives(
     problem: Problem, epsilon: float, row_norm: float, generator: np.random.Generator
 ) -> np.ndarray:
-    """Objective perturbation: ``argmin f_i(theta) + b_i . theta / m_i`` and perhaps more ridge.
+    """Release models by objective perturbation: ``argmin f_i(theta) + b_i . theta / m_i``, perhaps with more ridge.
 
-    The algorithm is for rows and slopes of at most 1. It gets them with ``x / row_norm`` for a row, ``row_norm theta``
-    for a model and ``l / lipschitz`` for a loss; all of f_i is divided by ``share m_i lipschitz``, where share is
+    The algorithm is stated for rows and slopes of at most 1. Its row is ``x / row_norm`` here, its model is
+    ``row_norm theta``, and its loss is ``l / lipschitz``; f_i is divided by ``share m_i lipschitz``, where share is
     1 / m_i for a mean of losses and 1 for a sum.
     """
     live, n, p = problem.data.sizes > 0, problem.n, problem.p
-    steep = problem.row_weight * problem.loss.lipschitz  # what a row pulls with, if its norm is 1
+    steep = problem.row_weight * problem.loss.lipschitz  # largest gradient of a row of norm 1
     # c / (m Lambda), with c = smoothness / lipschitz and Lambda = 2 r / (share m lipschitz row_norm^2).
     r = np.where(live, problem.ridge, np.inf)
     more, left = _more_ridge(epsilon, problem.row_weight * problem.loss.smoothness * row_norm**2 / (2.0 * r))
@@ -314,7 +314,7 @@ def _models_of_noisy_objectives(
     solve_all(arrays, prepare(arrays, p), ridge, -pull / ridge[:, None], theta, np.zeros(scratch(arrays, p)))
     gradient = problem._objective(np.ones(n), empty(n)).gradient(theta)
     gradient += (ridge - 2.0 * problem.ridge)[:, None] * theta + pull
-    bad = np.flatnonzero(live & ~(np.linalg.norm(gradient, axis=1) <= NEAR_ZERO * steep * row_norm))
+    bad = np.flatnonzero(live & ~(np.linalg.norm(gradient, axis=1) <= MAX_RELATIVE_GRADIENT * steep * row_norm))
     if bad.size:
         raise ConvergenceError(
             f"the model of agent {problem.members[bad[0]]!r} is not a minimiser: do features differ by very many "

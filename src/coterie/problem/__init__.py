@@ -1,4 +1,4 @@
-"""The papers' objectives: problems, exact solutions and baselines; imported when first used, as a peer needs none."""
+"""The papers' objectives: problems, exact solutions and baselines. Names are imported when they are first used."""
 
 import lazy_loader
 

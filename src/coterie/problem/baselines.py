@@ -1,7 +1,8 @@
-"""What to compare a method with: models that are not personal, and personal models that do not know the graph.
+"""Baselines to compare methods with: models that are not personal, and personal models that do not use the graph.
 
-All of them minimise sums of the same losses ``t_i f_i`` as Q does, exactly and in one place; t_i is a_i without the
-degree (``problem.loss_weight``: mu c_i for MP and CD, mu for CL, 1 for DJAM), since only ``ComponentModels`` sees edges.
+Every baseline minimises a sum of the weighted losses ``t_i f_i``, exactly and in one process. t_i is a_i without the
+degree (``problem.loss_weight``: mu c_i for MP and CD, mu for CL, 1 for DJAM), since only ``ComponentModels`` uses
+edges.
 
 ====================  ==============================================================  =============================
 baseline              minimises                                                       over
@@ -13,8 +14,8 @@ baseline              minimises                                                 
 ====================  ==============================================================  =============================
 
 ``mean`` is sum_j theta_j / n. RidgeToMean is mean-regularised multi-task learning: Evgeniou, Pontil (2004).
-The conventions are those of Problem: an agent without edges has its local model as a component of its own, and models
-that rest on no data are zero.
+The conventions are those of :class:`coterie.Problem`: an agent without edges is a component of its own and has its
+local model, and a model without any training data is zero.
 """
 
 from __future__ import annotations
@@ -35,16 +36,16 @@ from .problem import Problem
 
 
 class Baseline:
-    """Models computed in one place: nobody wakes, and nothing is sent."""
+    """Base class of models that are computed in one process, without wakes and messages."""
 
     def models(self, problem: Problem, n_jobs: int | None = None) -> np.ndarray:
-        """One model for each agent, (n, p), worked out in so many threads."""
+        """Return one model for each agent, (n, p), computed in `n_jobs` threads."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class LocalModels(Baseline):
-    """Every agent learns alone, ``argmin f_i``.
+    """Every agent trains on its own rows only, ``argmin f_i``.
 
     Examples
     --------
@@ -56,17 +57,17 @@ class LocalModels(Baseline):
     """
 
     def models(self, problem: Problem, n_jobs: int | None = None) -> np.ndarray:
-        """One model for each agent, as :meth:`coterie.Problem.local` gives it."""
+        """Return the local model of each agent, see :meth:`coterie.Problem.local`."""
         _expect_linear(problem, "a model of every agent alone")
         return problem.local(n_jobs)
 
 
 @dataclass(frozen=True)
 class GlobalModel(Baseline):
-    """One model for everybody, ``argmin sum_i t_i f_i``, whatever the edges.
+    """One model for all agents, ``argmin sum_i t_i f_i``; edges are ignored.
 
-    Without a ridge, on ``Problem.collaborative`` and on ``Problem.personalized`` with ``confidence="size"``, it is the
-    model of the pooled data.
+    Without a ridge, on ``Problem.collaborative`` and on ``Problem.personalized`` with ``confidence="size"``, this is
+    the model trained on the rows of all agents together.
 
     Examples
     --------
@@ -78,7 +79,7 @@ class GlobalModel(Baseline):
     """
 
     def models(self, problem: Problem, n_jobs: int | None = None) -> np.ndarray:
-        """The same model for each agent."""
+        """Return the common model once for each agent."""
         return _pooled(problem, np.zeros(problem.n, dtype=np.int64), n_jobs)
 
 
@@ -96,25 +97,25 @@ class ComponentModels(Baseline):
     """
 
     def models(self, problem: Problem, n_jobs: int | None = None) -> np.ndarray:
-        """The model of its component for each agent."""
+        """Return for each agent the model of its component."""
         theta = _pooled(problem, problem.graph.components, n_jobs)
         isolated = problem.graph.isolated
         if isolated.any():
-            theta[isolated] = problem.local(n_jobs)[isolated]  # also where t_i is zero, as in Problem.solve
+            theta[isolated] = problem.local(n_jobs)[isolated]  # also if t_i is zero, as in Problem.solve
         return theta
 
 
 @dataclass(frozen=True)
 class RidgeToMean(Baseline):
-    """Personal models drawn to their mean, whatever the edges.
+    """Personal models shrunk towards their mean; edges are ignored.
 
-    ``sum_i t_i f_i(theta_i) + strength sum_i |theta_i - mean|^2``: local models where `strength` is small, the global
-    model where it is large.
+    Minimises ``sum_i t_i f_i(theta_i) + strength sum_i |theta_i - mean|^2``: a small `strength` gives the local
+    models, a large one the global model.
 
     Parameters
     ----------
     strength : float
-        > 0.
+        Weight of the distances to the mean, > 0.
 
     Examples
     --------
@@ -132,12 +133,14 @@ class RidgeToMean(Baseline):
         object.__setattr__(self, "strength", positive("strength", self.strength))
 
     def models(self, problem: Problem, n_jobs: int | None = None) -> np.ndarray:
-        """One model for each agent; one without rows and without a ridge gets the mean."""
+        """Return one model for each agent; an agent without rows and without a ridge has the mean."""
         _expect_linear(problem, "RidgeToMean")
         alone = problem._objective(problem.loss_weight, n_jobs=n_jobs)
         if not isinstance(alone, Objective):
-            raise MismatchError("RidgeToMean is not for boosting: models drawn to their mean need not stay in a ball")
-        # min over theta_0 of sum_i |theta_i - theta_0|^2 is at the mean: agent 0 of a star, without data, is the mean.
+            raise MismatchError(
+                "RidgeToMean is not for boosting: models shrunk towards their mean may leave their l1 ball"
+            )
+        # sum_i |theta_i - theta_0|^2 is least where theta_0 is the mean: agent 0 of a star, without data, is the mean.
         objective = replace(
             alone,
             start=frozen(np.concatenate([[0], alone.start])),
@@ -159,27 +162,27 @@ BASELINES = {
 
 
 def resolve_method(method: Any) -> Any:
-    """A method or a baseline, given as a value or by its name."""
+    """Return a method or a baseline, given as a value or by its name."""
     method = named("method", method, METHODS | BASELINES)
     return method if isinstance(method, Baseline) else methods.resolve_method(method)
 
 
 def _expect_linear(problem: Problem, what: str) -> None:
-    """Refuse a model whose minimum nobody can compute."""
+    """Refuse a model that is not linear: the exact minimiser of such a model cannot be computed."""
     if not problem.is_linear:
         raise MismatchError(
-            f"{what} is computed exactly, which only works for linear models, not for {problem.model!r}: train it, "
-            "with ct.gossip.TiedSGD() on problem.on(graph=ct.graphs.empty(n)) for everybody alone, or with ct.gossip.LocalSGD() on "
-            "a complete graph for one model of all"
+            f"{what} is computed exactly, which only works for linear models, not for {problem.model!r}: train the "
+            "models with ct.gossip.TiedSGD() on problem.on(graph=ct.graphs.empty(n)) for every agent alone, or with "
+            "ct.gossip.LocalSGD() on a complete graph for one model of all agents"
         )
 
 
 def _boosted(problem: Problem, group: np.ndarray) -> np.ndarray:
-    """The same for boosting, where the rows of a group have one loss together: one agent holds them all."""
+    """Return the pooled models (:func:`_pooled`) for boosting: one agent holds all the rows of a group."""
     data, parts = problem.data, problem.outputs
     position = np.arange(data.owner.shape[0]) - data.start[data.owner]
     output = position * parts // np.maximum(data.sizes[data.owner], 1)
-    order = np.lexsort((output, group[data.owner]))  # the rows of one output after those of the other, as ever
+    order = np.lexsort((output, group[data.owner]))  # by group, then by output
     count = np.bincount(group, weights=data.sizes).astype(np.int64)
     objective: Any = replace(
         problem._objective(np.ones(count.shape[0])),
@@ -192,13 +195,13 @@ def _boosted(problem: Problem, group: np.ndarray) -> np.ndarray:
 
 
 def _pooled(problem: Problem, group: np.ndarray, n_jobs: int | None) -> np.ndarray:
-    """For each agent, ``argmin sum_i t_i f_i(theta)`` over its group; groups are numbered from 0 without gaps."""
+    """Return for each agent ``argmin sum_i t_i f_i(theta)`` over its group; groups are numbered from 0 without gaps."""
     _expect_linear(problem, "one model for several agents")
     if np.isfinite(problem.radius):
         return _boosted(problem, group)
     order = np.argsort(group, kind="stable")
-    together = problem.relabel(order)  # the rows of a group side by side, as those of one agent
-    each: Any = together._objective(together.loss_weight, n_jobs=n_jobs)
+    sorted_problem = problem.relabel(order)  # the rows of a group are consecutive, as the rows of one agent
+    each: Any = sorted_problem._objective(sorted_problem.loss_weight, n_jobs=n_jobs)
     ends = np.concatenate([[0], np.cumsum(np.bincount(group))])
     objective = replace(
         each,

@@ -1,14 +1,14 @@
-"""``coupling``, the one knob of agreement, in the symbols of the papers."""
+"""Translate the parameter ``coupling`` into the papers' mu."""
 
 from __future__ import annotations
 
 from .._checks import positive
 
-#: Objectives whose mu weighs agreement. In the others it weighs the agents' own losses: the more, the less they agree.
+#: Objectives whose mu is the weight of the smoothness term. In all others mu is the weight of the agents' own losses.
 MU_IS_AGREEMENT = ("boosting",)
 
 
 def mu_of(coupling: float, objective: str) -> float:
-    """The mu of an objective: ``coupling`` where mu weighs agreement, ``1 / coupling`` where it weighs losses."""
+    """Return mu: ``coupling`` where mu weighs the smoothness term, ``1 / coupling`` where mu weighs the losses."""
     coupling = positive("coupling", coupling)
     return coupling if objective in MU_IS_AGREEMENT else 1.0 / coupling

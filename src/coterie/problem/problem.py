@@ -14,8 +14,8 @@ constructor            s      a_i             f_i                               
 ``boosting``           mu/2   D_ii c_i        log sum exp of margins, |theta|_1 <= beta   DADA (1)
 =====================  =====  ==============  ==========================================  ========
 
-Two conventions. An agent without edges has a_i = 0 in the first three: by convention it keeps the model it would
-learn alone. A component of the graph in which nobody has data is undetermined: its models are zero.
+Two conventions fix the models that Q leaves free. An agent without edges has a_i = 0 in the first three objectives:
+its model is its local model, ``argmin f_i``. In a component of the graph without any data, all models are zero.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ from .modelled import SERVER, check_rows, gradients_of, losses_of, model_of, ref
 
 log = logging.getLogger("coterie")
 
-#: More features than this, without a ridge, and nobody asks whether the minimiser is unique.
-MANY = 1000
-#: What sets the published objectives apart: the table above. s of the last three is half of what the user gives.
+#: Without a ridge, uniqueness of the minimiser is only checked up to this number of features.
+MAX_CHECKED_FEATURES = 1000
+#: Settings of the published objectives, see the table above. For the last three, s is half of the user's weight.
 PUBLISHED: dict[str, dict[str, Any]] = {
     "propagation": {"smooth": 0.5, "scaled": True, "mean": True},
     "collaborative": {"smooth": 1.0, "scaled": True, "mean": False},
@@ -59,10 +59,9 @@ PUBLISHED: dict[str, dict[str, Any]] = {
 
 
 class Problem:
-    """Data, graph, loss and weights: everything that defines Q. Make one with a constructor below.
+    """Data, graph, loss and weights: everything that defines the objective Q. Use one of the constructors below.
 
-    Every constructor returns a Problem. Methods take and return models as Theta, an (n, p) array: row i is theta_i,
-    the model of agent ``members[i]``.
+    Methods take and return models as Theta, an (n, p) array: row i is theta_i, the model of agent ``members[i]``.
 
     Parameters
     ----------
@@ -70,42 +69,41 @@ class Problem:
     graph : Graph
         One agent for each member of ``data``, in the same order.
     loss : rule
-        One of ``coterie.core.losses.LOSSES``, or another that passes :func:`coterie.testing.check_loss`.
+        One of ``coterie.core.losses.LOSSES``, or a user-defined loss that passes :func:`coterie.testing.check_loss`.
         Constructors also take the name of a loss, such as "logistic".
     smooth : float
         s, the weight of the smoothness term.
     loss_weight : float or (n,) array_like
-        a_i, or a_i / D_ii when ``scaled``; without c_i, which it is multiplied with.
+        a_i, or a_i / D_ii when ``scaled``, before the multiplication by c_i.
     scaled : bool
         Whether a_i grows with the degree D_ii.
     mean : bool
-        Whether f_i takes the mean of the losses or their sum.
+        Whether f_i is the mean of the losses of the rows or their sum.
     ridge : float, (n,) array_like or "1/m"
-        r_i, added to f_i as ``r_i |theta|^2`` (without 1/2); "1/m" is 1 / m_i, and 0 for an agent without rows.
+        r_i: ``r_i |theta|^2`` (without 1/2) is added to f_i. "1/m" is 1 / m_i, and 0 for an agent without rows.
     confidence : "size", None or (n,) array_like
-        c_i: ``m_i / max_j m_j`` (1e-9 for an agent without rows), all 1, or given.
+        c_i: "size" is ``m_i / max_j m_j`` (1e-9 for an agent without rows), None is 1 for all agents.
     name : str
-        Which published objective this is.
+        Name of the published objective.
     radius : float
-        Models stay in the l1 ball of this radius; infinite where they may be anything.
+        Radius of the l1 ball that contains every model; infinite for unconstrained models.
     outputs : int
-        A model is so many parts side by side, each with its own ball; the rows of an agent are those of the first
-        part, then those of the second, ...
+        Number of parts of a model, each with its own l1 ball. An agent's rows are ordered by part: first the rows of
+        part 0, then the rows of part 1, ...
     base : Dictionary, optional
-        What the features are outputs of.
+        Dictionary of base predictors whose outputs are the features.
     model : model, optional
-        What turns rows and parameters into losses. Default: linear, under ``loss``.
+        Computes losses from rows and parameters. Default: a linear model with the given ``loss``.
     roles : (p,) array, optional
-        What becomes of each parameter: 0 if it is personal, 1 if shared by all, 2 if tied over the graph.
-        Default: all 2.
+        Role of each parameter: 0 for personal, 1 for shared by all agents, 2 for tied over the graph. Default: all 2.
     curvature : float, optional
-        L_i^loc of a model: a bound on the curvature of f_i, for methods whose steps are one over it, such as
-        :class:`coterie.CoordinateDescent`. Linear models and ``ct.models.Softmax`` know theirs.
+        L_i^loc of a model: a bound on the curvature of f_i, for methods with step size ``1 / curvature``, such as
+        :class:`coterie.CoordinateDescent`. Computed for linear models and ``ct.models.Softmax``.
 
     Attributes
     ----------
     n, p : int
-        Number of agents, and of features.
+        Number of agents, and number of parameters of a model.
     members : tuple
         Agent ids, in the order of the rows of Theta.
     loss_weight : (n,) ndarray
@@ -113,10 +111,10 @@ class Problem:
     a : (n,) ndarray
         a_i as in the table above.
     importance : (n,) ndarray
-        a_i, and 1 for an agent that ``scaled`` leaves without any: what an agent weighs its own loss with.
+        Weight of each agent's own loss: a_i, or 1 for an agent without edges when ``scaled``.
     """
 
-    #: What defines the objective, the edges apart: see :func:`coterie._digest.digest_of`.
+    #: Attributes that define the objective, without the edges: see :func:`coterie._digest.digest_of`.
     without_edges: tuple[str, ...] = ("data", "loss", "model", "roles", "smooth", "scaled", "mean", "loss_weight")
     without_edges += ("ridge", "radius", "outputs")
     digest_parts = (*without_edges, "graph")
@@ -159,7 +157,7 @@ class Problem:
         c = _confidence(confidence, data.sizes)
         self.loss_weight = frozen(weight * c)
         self.ridge = frozen(_ridge(ridge, data.sizes))
-        # A word stays a word, for it stands for other numbers on other data.
+        # A keyword such as "size" is kept as text, because its numbers depend on the data.
         self._recipe = {
             "loss_weight": weight,
             "confidence": confidence if isinstance(confidence, str) else c,
@@ -169,15 +167,15 @@ class Problem:
             check_rows(self.model, data)
         self.rows, self.start, self.labels = _lay_out(data, loss)
         if data.is_sparse and getattr(self.model, "opaque", False):
-            self.rows = rows_of(data.X.toarray())  # what Python's models take
-        alone = scaled & graph.mutual.isolated
+            self.rows = rows_of(data.X.toarray())  # models in Python take dense rows
+        unweighted = scaled & graph.mutual.isolated
         self.a = frozen(self.loss_weight * graph.mutual.degrees if scaled else self.loss_weight)
-        self.importance = frozen(np.where(alone, 1.0, self.a))
+        self.importance = frozen(np.where(unweighted, 1.0, self.a))
         self.row_weight = frozen(outputs / np.maximum(data.sizes, 1) if mean else np.ones(self.n))
         self.radius, self.outputs, self.base = float(radius), outputs, base
         self._optimum: np.ndarray | None = None
-        self._alone: np.ndarray | None = None
-        self._least = -np.inf  # what Q is never below, known by solving
+        self._local: np.ndarray | None = None
+        self._least = -np.inf  # lower bound of Q, found by solve
 
     # -- the published objectives ------------------------------------------------------------------------------
 
@@ -193,10 +191,10 @@ class Problem:
         Parameters
         ----------
         models : (n, p) array_like
-            theta_i^sol, trained alone.
+            theta_i^sol, the models that the agents have trained alone.
         graph : Graph
         alpha : float
-            In (0, 1): near 1, neighbours count more than an agent's own model.
+            In (0, 1); near 1, neighbours count more than an agent's own model.
         confidence : (n,) array_like, optional
             c_i >= 0, usually m_i / max_j m_j; 0 for an agent without a model, whose row is ignored. Default: all 1.
 
@@ -212,8 +210,8 @@ class Problem:
             raise DataError(f"models must be an (n, p) array, one row for each agent; found shape {models.shape}")
         alpha = fraction("alpha", alpha)
         c = np.ones(len(models)) if confidence is None else per_agent("confidence", confidence, len(models), least=0)
-        speaks = np.flatnonzero(c > 0)
-        data = AgentData(models[speaks], agents=speaks, members=range(len(models)))
+        with_model = np.flatnonzero(c > 0)
+        data = AgentData(models[with_model], agents=with_model, members=range(len(models)))
         mu = (1.0 - alpha) / alpha
         return cls._published("propagation", data, graph, Location(Squared()), loss_weight=mu * c)
 
@@ -221,7 +219,7 @@ class Problem:
     def collaborative(
         cls, data: AgentData, graph: Graph, loss: Any = "logistic", mu: float = 1.0, ridge: Any = 0.0
     ) -> Problem:
-        """Collaborative learning, CL (7): losses are summed, so that an agent with more data counts for more.
+        """Collaborative learning, CL (7): losses are summed, so that agents with more rows have more weight.
 
         ``sum_{i<j} W_ij |theta_i - theta_j|^2 + mu sum_i D_ii f_i(theta_i)``.
 
@@ -266,10 +264,11 @@ class Problem:
         graph : Graph
         loss : loss or name
         mu : float
-            As in :meth:`collaborative`.
+            Weight of the losses against smoothness, > 0.
         ridge : float, (n,) array_like or "1/m"
+            As in :class:`Problem`.
         confidence : "size", None or (n,) array_like
-            Both as in :class:`Problem`.
+            As in :class:`Problem`.
 
         Examples
         --------
@@ -284,7 +283,7 @@ class Problem:
 
     @classmethod
     def separate(cls, data: AgentData, graph: Graph, loss: Any = "squared", ridge: Any = 0.0) -> Problem:
-        """Personal models with given couplings, DJAM (1): every f_i counts once, whatever the degree.
+        """Personal models with given couplings, DJAM (1): every f_i has weight 1, for every degree.
 
         ``1/2 sum_{i<j} W_ij |theta_i - theta_j|^2 + sum_i f_i(theta_i)``.
 
@@ -318,7 +317,7 @@ class Problem:
         loss: Any = "adaboost",
         outputs: int = 1,
     ) -> Problem:
-        """Boosting on a dictionary of base predictors h_1, h_2, ..., DADA (1): theta weighs their votes.
+        """Boosting on a dictionary of base predictors h_1, h_2, ..., DADA (1): theta holds their weights.
 
         ``mu/2 sum_{i<j} W_ij |theta_i - theta_j|^2 + sum_i D_ii c_i L_i(theta_i)``, where every theta_i stays in the
         ball ``|theta|_1 <= beta``, and ``L_i = log sum_r exp(-y_r sum_j theta_j h_j(x_r))`` over the rows of agent i.
@@ -329,9 +328,9 @@ class Problem:
             Features and labels -1 and +1 (numbers for the squared loss).
         graph : Graph
         base : Stumps, int, list of fitted estimators, callable, Dictionary, or list of (m_i, size) arrays
-            The dictionary: decision stumps, so many decision stumps, the predictions of estimators, or a function of X
-            that returns a column for each base predictor. Or, with ``data=None``, the margins
-            ``A_i[r, j] = y_r h_j(x_r)`` of each agent.
+            The dictionary: decision stumps, a number of decision stumps, fitted estimators, or a function of X that
+            returns one column for each base predictor. With ``data=None``, the margins ``A_i[r, j] = y_r h_j(x_r)``
+            of each agent.
         mu : float
             Weight of the smoothness term, >= 0.
         beta : float
@@ -339,16 +338,16 @@ class Problem:
         confidence : "size", None or (n,) array_like
             As in :class:`Problem`.
         loss : "adaboost", "squared", or a smooth loss
-            L_i: the log of the sum of exponential losses; or the mean of other losses, such as least squares for
-            regression.
+            L_i: "adaboost" is the log of the sum of exponential losses; any other loss is averaged over the rows,
+            such as least squares for regression.
         outputs : int
-            1, or the number of classes: labels are then 0, 1, ..., and a model has a part for each class against the
-            rest, with its own L_i and its own ball; they share the graph.
+            1, or the number of classes, with labels 0, 1, ...; a model then has one part for each class against the
+            rest, with its own L_i and its own ball, and all parts use the same graph.
 
         Returns
         -------
         Problem
-            Its features are the outputs of the dictionary, ``problem.base``.
+            A problem whose features are the outputs of the dictionary ``problem.base``.
 
         Examples
         --------
@@ -362,7 +361,7 @@ class Problem:
         loss = resolve_loss(loss, pooled=True)
         dictionary = None
         if data is None and outputs > 1:
-            raise ParameterError(f"outputs={outputs} needs data: margins are of one output")
+            raise ParameterError(f"outputs={outputs} needs data: margins describe one output only")
         if data is None:
             given = _margins_given(base)
             data = AgentData(
@@ -393,29 +392,32 @@ class Problem:
         confidence: ArrayLike | str | None = "size",
         curvature: float | None = None,
     ) -> Problem:
-        """Any differentiable model; parts of it personal, shared by all, or tied over the graph.
+        """Any differentiable model, with parameters that are personal, shared by all agents, or tied over the graph.
 
-        ``coupling/2 sum_{i<j} W_ij |theta_i - theta_j|^2 + sum_i c_i f_i(theta_i)``, the distances over tied
-        parameters, f_i the mean loss of agent i.
+        ``coupling/2 sum_{i<j} W_ij |theta_i - theta_j|^2 + sum_i c_i f_i(theta_i)``, where the distances are between
+        the tied parameters, and f_i is the mean loss of agent i.
 
         Parameters
         ----------
         data : AgentData
         graph : Graph
-            Who may talk to whom; ``ct.graphs.star(n)`` for a server in the middle, or see :meth:`federated`.
+            Which agents exchange messages; for a server and its clients, see :meth:`federated`.
         model : model, loss or name of a loss
-            ``ct.models.Torch(module, loss)``, ``ct.models.Function(...)``, ``ct.models.TwoLayer(...)``, ``ct.models.Softmax(...)``, or a linear
-            model under a loss, such as ``"logistic"``.
+            ``ct.models.Torch(module, loss)``, ``ct.models.Function(...)``, ``ct.models.TwoLayer(...)``,
+            ``ct.models.Softmax(...)``, or a loss such as ``"logistic"`` for a linear model.
         coupling : float
-            Weight of the edges, >= 0: more is more agreement.
+            Weight of the smoothness term, >= 0; the larger, the more alike the models of neighbours.
         personal, shared, tied : str or sequence of str
-            Parameters by the beginnings of their names: those that stay with their agent, that are one and the same for
-            all, that are tied over the graph. The rest is personal; or, where personal ones are named, tied, or else
-            shared. Default: all are tied. A method with one common model takes shared and tied ones alike.
+            Names, or beginnings of names, of parameters: personal parameters stay with their agent, shared parameters
+            are equal for all agents, tied parameters are coupled by the edges. If `personal` is empty, all parameters
+            not named are personal; otherwise they are tied, or shared if `tied` is given. Default: all parameters are
+            tied. A method with one common model treats shared and tied parameters alike.
         ridge : float, (n,) array_like or "1/m"
+            As in :class:`Problem`.
         confidence : "size", None or (n,) array_like
+            As in :class:`Problem`.
         curvature : float, optional
-            All three as in :class:`Problem`.
+            As in :class:`Problem`.
 
         Examples
         --------
@@ -446,20 +448,20 @@ class Problem:
         confidence: ArrayLike | str | None = "size",
         curvature: float | None = None,
     ) -> Problem:
-        """The clients of a server: any differentiable model, and one agent more, ``"server"``, number 0, without rows.
+        """A server and its clients, with any differentiable model.
 
-        The server is in the middle of a star, for methods such as :class:`coterie.federated.FedAvg`. Clients keep their order,
-        from number 1 on.
+        The graph is a star: agent number 0, ``"server"``, is added without rows, and is connected to all clients, which
+        keep their order from number 1 on. For methods such as :class:`coterie.federated.FedAvg`.
 
         Parameters
         ----------
         data : AgentData
-            Of the clients.
+            The rows of the clients.
         model, personal, shared, tied, ridge, confidence, curvature
-            As in :meth:`differentiable`, but for this: what is not named is shared by all, also where personal
-            parameters are named. Numbers given for each agent begin with the server's.
+            As in :meth:`differentiable`, except that all parameters not named are shared, also if `personal` is given.
+            Arrays with one number for each agent begin with the server's number.
         coupling : float
-            Weight of the edges of tied parameters to those of the server, >= 0.
+            Weight of the distances between the tied parameters of clients and server, >= 0.
 
         Examples
         --------
@@ -473,7 +475,7 @@ class Problem:
         """
         _expect(data)
         if SERVER in data.members:
-            raise DataError(f"there is an agent {SERVER!r} already, which is the name of the one that is added")
+            raise DataError(f"there is an agent {SERVER!r} already, the name of the agent that is added: rename it")
         data = data.with_members([SERVER, *data.members])
         words = {"personal": personal, "shared": shared, "tied": tied, "rest": SHARED}
         weights = {"coupling": coupling, "ridge": ridge, "confidence": confidence, "curvature": curvature}
@@ -483,7 +485,7 @@ class Problem:
     def _modelled(
         cls, name: str, data: AgentData, graph: Graph, model: Any, words: dict[str, Any], **given: Any
     ) -> Problem:
-        """Any differentiable model; words say what becomes of its parameters (:func:`roles_of`)."""
+        """Return a problem with any differentiable model; `words` are arguments of :func:`roles_of`."""
         loss, model = model_of(model)
         roles = roles_of(model, data.p if model is None else int(model.size), **words)
         smooth, curvature = 0.5 * nonnegative("coupling", given.pop("coupling")), given["curvature"]
@@ -494,7 +496,7 @@ class Problem:
     def _published(cls, name: str, data: AgentData, graph: Graph, loss: Any, **given: Any) -> Problem:
         return cls(data, graph, loss, name=name, **PUBLISHED[name], **given)
 
-    # -- what can be asked of it ---------------------------------------------------------------------------------
+    # -- values, gradients and solutions -------------------------------------------------------------------------
 
     @property
     def is_linear(self) -> bool:
@@ -503,15 +505,15 @@ class Problem:
 
     @property
     def has_optimum(self) -> bool:
-        """Whether the optimum can be computed: the model is linear, and all of its parameters are tied."""
+        """Whether the optimum can be computed: the model is linear, and all parameters are tied."""
         return self.is_linear and not np.any(self.roles != TIED)
 
     def _expect_convex(self, what: str) -> None:
-        """Refuse a question that only a convex problem with one kind of parameters answers."""
+        """Refuse `what`, a name of a method, for problems that are not convex or have personal or shared parameters."""
         if not self.is_linear:
             raise MismatchError(
-                f"{what} is for linear models: the optimum of {self.model!r} is not known; look at value, or at "
-                "what the models predict (ct.evaluate)"
+                f"{what} is for linear models: the optimum of {self.model!r} is not known; use value, or evaluate "
+                "the predictions of the models (ct.evaluate)"
             )
         if not self.has_optimum:
             raise MismatchError(
@@ -519,7 +521,7 @@ class Problem:
             )
 
     def value(self, theta: ArrayLike) -> float:
-        """Q(Theta).
+        """Return Q(Theta).
 
         Parameters
         ----------
@@ -539,7 +541,7 @@ class Problem:
         return float(self.values(theta).sum())
 
     def values(self, theta: ArrayLike) -> np.ndarray:
-        """Q(Theta) split over the agents: an edge counts for its lower end.
+        """Return Q(Theta) split over the agents: the term of an edge counts for the agent with the lower number.
 
         Parameters
         ----------
@@ -565,7 +567,7 @@ class Problem:
         return self._objective(self.a).value(theta)
 
     def gradient(self, theta: ArrayLike) -> np.ndarray:
-        """``dQ / dTheta``, the blocks of CD (4); at a kink, one subgradient.
+        """Return the gradient ``dQ / dTheta``, the blocks of CD (4); at a kink, one subgradient.
 
         Parameters
         ----------
@@ -588,16 +590,16 @@ class Problem:
         return self._objective(self.a).gradient(theta)
 
     def suboptimality(self, theta: ArrayLike, enough: float = np.inf) -> float:
-        """Estimate how far Theta is above the optimum, relative to the objective, by half of Newton's decrement.
+        """Estimate ``(Q(Theta) - min Q) / Q(Theta)`` by half of Newton's decrement.
 
-        Exact for the squared loss, and near the optimum for other smooth ones. Agents without edges count, too: each
-        with its own loss.
+        The estimate is exact for the squared loss, and near the optimum for other smooth losses. Agents without edges
+        count with their own losses.
 
         Parameters
         ----------
         theta : (n, p) array_like
         enough : float
-            Who only asks whether it is below this is given a lower bound, which is cheap, as soon as that is above.
+            Stop early and return a lower bound, which is cheap, if that bound already exceeds `enough`.
 
         Returns
         -------
@@ -618,7 +620,7 @@ class Problem:
         return suboptimality(objective, self.checked(theta), enough)
 
     def losses(self, theta: ArrayLike) -> np.ndarray:
-        """f_i(theta_i) of each agent: what :func:`coterie.learn_graph` asks for.
+        """Return f_i(theta_i) of each agent, the losses that :func:`coterie.learn_graph` takes.
 
         Parameters
         ----------
@@ -641,16 +643,16 @@ class Problem:
         return self._objective(np.ones(self.n), empty(self.n)).value(theta)
 
     def gap(self, theta: ArrayLike) -> float:
-        """An upper bound of how far Q(Theta) is above its optimum: proven, not estimated.
+        """Return a proven upper bound of ``Q(Theta) - min Q``.
 
-        By duality, from the gradient g: ``g' H^-1 g / 2``, where H is the Hessian of the smoothness terms and ridges,
-        and for the squared loss that of Q, which makes it exact. Models in their balls have the Frank-Wolfe gap,
-        ``sum_i max { (theta_i - v)' dQ/dtheta_i : |v|_1 <= beta }``. The hinge, which has no gradient at its kinks,
-        is compared with the lower bound that comes with :meth:`solve`. Agents without edges count, too, each with its
-        own loss.
+        The bound is ``g' H^-1 g / 2``, by duality, where g is the gradient, and H is the Hessian of the smoothness
+        terms and ridges; for the squared loss H is the Hessian of Q, and the bound is exact. For models in l1 balls,
+        the bound is the Frank-Wolfe gap, ``sum_i max { (theta_i - v)' dQ/dtheta_i : |v|_1 <= beta }``. For the hinge
+        loss, which has no gradient at its kinks, the bound is the distance to the lower bound found by :meth:`solve`.
+        Agents without edges count with their own losses.
 
-        Nothing is solved for it otherwise, and away from the optimum it may be far too large. Who has solved the
-        problem knows better: ``value(theta) - value(best) + gap(best)`` with ``best = solve()``.
+        Except for the hinge loss, nothing is solved, and the bound may be far too large away from the optimum. After
+        ``best = solve()``, ``value(theta) - value(best) + gap(best)`` is a better bound.
 
         Parameters
         ----------
@@ -659,8 +661,8 @@ class Problem:
         Returns
         -------
         float
-            Infinite where there is no proof: a connected component of the graph in which nobody has a ridge (or, with
-            the squared loss, rows that see all directions) may have models without bound.
+            Infinite if there is no proof: a connected component of the graph in which no agent has a ridge (or, for
+            the squared loss, rows that span all directions) may have unbounded models.
 
         Examples
         --------
@@ -682,7 +684,7 @@ class Problem:
         return max(0.0, float(objective.value(theta).sum()) - self._least)
 
     def gaps(self, theta: ArrayLike) -> np.ndarray:
-        """The :meth:`gap` of models in balls split over the agents: each one's Frank-Wolfe gap.
+        """Return the Frank-Wolfe gap of each agent, for models in balls; their sum is :meth:`gap`.
 
         Parameters
         ----------
@@ -700,21 +702,23 @@ class Problem:
         [2.0, 2.0]
         """
         if not np.isfinite(self.radius):
-            raise MismatchError(f"gaps are of models that stay in balls, and Problem.{self.name} has none: use gap")
+            raise MismatchError(f"gaps is for models in l1 balls, and Problem.{self.name} has no balls: use gap")
         objective: Any = self._objective(self.importance)
         found: np.ndarray = objective.gaps(self.checked(theta))
         return found
 
     def solve(self, n_jobs: int | None = None) -> np.ndarray:
-        """The exact minimiser of Q, the reference for every method.
+        """Return the exact minimiser of Q, the reference for every method.
 
-        Agents without edges keep their local model; components without data are zero. Elsewhere, where Q has several
-        minimisers (see :attr:`determined`), one of them. The log (``coterie``, info) tells its :meth:`gap`, the proof.
+        Agents without edges have their local models; components without data have zero models. If Q has several other
+        minimisers (see :attr:`determined`), one of them is returned. The log ``coterie`` reports the :meth:`gap` of
+        the solution at level info.
 
         Parameters
         ----------
         n_jobs : int, optional
-            Threads; default: one for each core, where there is enough to do. The result does not depend on it.
+            Number of threads; the result does not depend on this number. Default: one for each core, if the problem is
+            large enough.
 
         Returns
         -------
@@ -736,7 +740,7 @@ class Problem:
             theta = _minimiser(objective, slopes)
             isolated = self.graph.mutual.isolated
             if isolated.any():
-                theta[isolated] = self.local(n_jobs)[isolated]  # the same minimiser, also where there are several
+                theta[isolated] = self.local(n_jobs)[isolated]  # the minimiser of `local`, also if there are several
             if slopes is not None:
                 self._least = lower_bound(objective, theta, slopes)
             self._optimum = theta
@@ -745,9 +749,9 @@ class Problem:
         return self._optimum.copy()
 
     def local(self, n_jobs: int | None = None) -> np.ndarray:
-        """Models that the agents would train alone, ``argmin f_i``; of several, one of small norm.
+        """Return the models that the agents would train alone, ``argmin f_i``; if ambiguous, one of small norm.
 
-        Where rows leave a direction unseen, the model is zero along it; where a loss is flat, it is near zero.
+        A model is zero along the directions in which all rows are zero, and near zero where a loss is flat.
 
         Parameters
         ----------
@@ -769,18 +773,18 @@ class Problem:
         """
         if not self.is_linear:
             return np.tile(self.model.initial(), (self.n, 1))
-        if self._alone is None:
-            self._alone = _minimiser(self._objective(np.ones(self.n), empty(self.n), n_jobs))
-        return self._alone.copy()
+        if self._local is None:
+            self._local = _minimiser(self._objective(np.ones(self.n), empty(self.n), n_jobs))
+        return self._local.copy()
 
     @cached_property
     def determined(self) -> np.ndarray:
-        """Whether Q alone fixes the model of an agent: its minimiser is unique there, and rests on some data.
+        """Whether Q determines the model of an agent: the minimiser is unique, and depends on some data.
 
-        False for an agent without edges whose loss Q ignores, for a component without data, and where the losses
-        leave a direction free (too few examples and no ridge). A loss with flat parts and no ridge counts as free
-        where it has no curvature at the minimiser; so do more than 1000 features without a ridge, and boosting,
-        whose base predictors may agree on all examples.
+        False for an agent without edges whose loss has weight zero in Q, for a component without data, and for a
+        component whose losses leave a direction free (too few examples and no ridge). Also False without a ridge if a
+        loss has no curvature at the minimiser or there are more than 1000 features, and for boosting, whose base
+        predictors may agree on all examples.
 
         Examples
         --------
@@ -792,30 +796,30 @@ class Problem:
         self._expect_convex("determined")
         component, count = self.graph.components, self.graph.n_components
 
-        def somewhere(agents: np.ndarray) -> np.ndarray:
+        def any_in_component(agents: np.ndarray) -> np.ndarray:
             return np.bincount(component, weights=agents, minlength=count) > 0
 
-        heard = self.a > 0
-        fixed = somewhere(heard & (self.ridge > 0))
-        speaks = somewhere(heard & (self.data.sizes > 0))
+        weighted = self.a > 0
+        fixed = any_in_component(weighted & (self.ridge > 0))
+        with_data = any_in_component(weighted & (self.data.sizes > 0))
         if np.isfinite(self.radius):
             return frozen(np.zeros(self.n, bool))
-        if np.any(speaks & ~fixed) and np.isfinite(self.loss.smoothness) and self.p <= MANY:
+        if np.any(with_data & ~fixed) and np.isfinite(self.loss.smoothness) and self.p <= MAX_CHECKED_FEATURES:
             fixed |= self._curved()
-        return frozen((fixed & speaks)[component])
+        return frozen((fixed & with_data)[component])
 
     def _curved(self) -> np.ndarray:
-        """Do the losses of each component curve in every direction that its agents could move in together?"""
+        """Whether the losses of each component have curvature in every direction common to its agents."""
         objective: Any = self._objective(self.a)
         curvature = objective.examples(objective.margins(self.solve()))[2]
         most = np.einsum("ckk->ck", objective.grams()) * self.loss.smoothness
-        unit = 1.0 / np.sqrt(np.where(most > 0, most, 1.0))  # whatever the scales of the features
+        unit = 1.0 / np.sqrt(np.where(most > 0, most, 1.0))  # the result does not depend on the scales of the features
         least = np.linalg.eigvalsh(objective.grams(curvature) * unit[:, :, None] * unit[:, None, :])[:, 0]
         return least > 1e-9
 
     @cached_property
     def block_lipschitz(self) -> np.ndarray:
-        """L_i of CD: block i of the gradient is L_i-Lipschitz, ``L_i = 2 s D_ii + a_i L_i^loc``; infinite at a kink.
+        """L_i of CD, Lipschitz constants of the blocks of the gradient: ``2 s D_ii + a_i L_i^loc``; infinite at a kink.
 
         Examples
         --------
@@ -828,7 +832,7 @@ class Problem:
 
     @cached_property
     def local_lipschitz(self) -> np.ndarray:
-        """L_i^loc: f_i has a L_i^loc-Lipschitz gradient; from the largest eigenvalue of X_i' X_i."""
+        """L_i^loc, Lipschitz constant of the gradient of f_i, from the largest eigenvalue of X_i' X_i."""
         if not self.is_linear:
             known = np.nan if self.curvature is None else self.curvature
             if self.curvature is None and hasattr(self.model, "curvatures"):
@@ -840,7 +844,7 @@ class Problem:
         return frozen(row_weight * curved + 2.0 * self.ridge)
 
     def relabel(self, order: Sequence[int] | np.ndarray) -> Problem:
-        """The same problem with agent k renamed: it was agent ``order[k]``.
+        """Return the problem with renumbered agents: the new agent k is the old agent ``order[k]``.
 
         Parameters
         ----------
@@ -862,17 +866,17 @@ class Problem:
         return self._again(self.data.relabel(order), self.graph.relabel(order), order)
 
     def on(self, data: AgentData | None = None, graph: Graph | None = None) -> Problem:
-        """The same objective on other data, on another graph, or on both.
+        """Return the same objective on other data, on another graph, or on both.
 
-        What is worked out from the sizes of the data, ridge="1/m" and confidence="size", is worked out anew;
-        numbers given for each agent are kept.
+        ``ridge="1/m"`` and ``confidence="size"`` are computed from the new data; numbers given for each agent are
+        kept.
 
         Parameters
         ----------
         data : AgentData, optional
-            Of the same members in the same order. Not for :meth:`propagation`, whose data are its models.
+            Data of the same members in the same order. Not for :meth:`propagation`, whose data are its models.
         graph : Graph, optional
-            Of as many agents.
+            Graph of the same number of agents.
 
         Returns
         -------
@@ -893,8 +897,8 @@ class Problem:
             data = self.data
         elif self.name == "propagation":
             raise MismatchError(
-                "the data of Problem.propagation are its models, which do not grow by rows: "
-                "make another problem of the new models"
+                "the data of Problem.propagation are its models, which have no rows to add to: "
+                "make a new problem of the new models"
             )
         else:
             _expect(data)
@@ -911,12 +915,15 @@ class Problem:
         return self._again(data, self.graph if graph is None else graph)
 
     def among(self, largest: int) -> Problem:
-        """The same problem as a part of one in which somebody has so many rows: confidence="size" asks for it.
+        """Return the problem with ``confidence="size"`` computed relative to `largest` rows.
+
+        For the part of a larger problem in which some agent has `largest` rows.
+
 
         Parameters
         ----------
         largest : int
-            The most rows of any agent, here or elsewhere.
+            The largest number of rows of any agent of the larger problem.
 
         Returns
         -------
@@ -934,7 +941,7 @@ class Problem:
         return self._again(self.data, self.graph, confidence=confidences(self.data.sizes, largest))
 
     def _again(self, data: AgentData, graph: Graph, order: Any = slice(None), **others: Any) -> Problem:
-        """The objective on other data and another graph, where agent k is the old agent ``order[k]``."""
+        """Return the objective on other data and another graph, where agent k is the old agent ``order[k]``."""
         recipe: dict[str, Any] = {
             name: value if isinstance(value, str) else value[order] for name, value in self._recipe.items()
         }
@@ -942,12 +949,12 @@ class Problem:
 
     @property
     def _kept(self) -> dict[str, Any]:
-        """What the same objective has on any data and graph: arguments of :class:`Problem`."""
+        """Arguments of :class:`Problem` that do not depend on data and graph."""
         names = ("loss", "smooth", "scaled", "mean", "name", "radius", "outputs", "base", "roles", "curvature")
         return {name: getattr(self, name) for name in names} | {"model": None if self.is_linear else self.model}
 
     def checked(self, theta: ArrayLike) -> np.ndarray:
-        """Theta as an (n, p) array of floats, or an error that says what is wrong with it.
+        """Return Theta as an (n, p) array of floats, or raise a ParameterError.
 
         Parameters
         ----------
@@ -1006,7 +1013,7 @@ def _minimiser(objective: Objective | BallObjective, slopes: np.ndarray | None =
 
 
 def _margins_given(margins: Any) -> list[np.ndarray]:
-    """A margin matrix for each agent, all with the same number of columns, at least one."""
+    """Check the margin matrices of the agents: all have the same number of columns, at least one."""
     try:
         given = [np.array(A, dtype=float, ndmin=2) for A in margins]
     except (TypeError, ValueError):
@@ -1029,7 +1036,7 @@ def _margins_given(margins: Any) -> list[np.ndarray]:
 
 
 def _voted(data: AgentData, base: Dictionary, parts: int) -> AgentData:
-    """The outputs of the base predictors as features; with several parts, each class against the rest in its own."""
+    """Return data with the outputs of the base predictors as features; several parts are one-against-rest classes."""
     data = data.with_features(outputs(base, data.X, data.where))
     if parts == 1:
         return data
@@ -1045,14 +1052,14 @@ def _voted(data: AgentData, base: Dictionary, parts: int) -> AgentData:
 
 
 def _lay_out(data: AgentData, loss: Any) -> tuple[Any, np.ndarray, np.ndarray]:
-    """Examples as kernels see them: rows, where each agent's begin, labels."""
+    """Return the examples as kernels take them: rows, the first row of each agent, labels."""
     if loss.unlabelled:
         if loss.labels != REALS:
             raise MismatchError(f"{loss!r}: points need a loss of residuals, such as Squared or Huber")
         if data.y is not None:
             raise MismatchError(f"{loss!r} is for unlabelled points, and this data has labels: leave y out")
         X = data.X.toarray() if data.is_sparse else data.X
-        # Each coordinate of a point is an example: a unit vector for features, the coordinate for a label.
+        # Each coordinate of a point is an example: its features are a unit vector, its label is the coordinate.
         count, p = X.shape
         column = np.tile(np.arange(p, dtype=np.int32), count)
         units = SparseRows(frozen(np.arange(count * p + 1)), frozen(column), frozen(np.ones(count * p)))
@@ -1066,12 +1073,12 @@ def _lay_out(data: AgentData, loss: Any) -> tuple[Any, np.ndarray, np.ndarray]:
 
 
 def _labels_instead(y: np.ndarray) -> str:
-    """What to do with labels that are not -1 and +1."""
+    """Return advice for labels that are not -1 and +1, as the end of a message."""
     if np.all(np.isin(y, (0.0, 1.0))):
         return " (for 0 and 1, pass 2 * y - 1)"
     if np.all(y >= 0) and np.all(y == np.floor(y)):
         return (
-            " (for classes 0, 1, ..., say ct.Problem.differentiable or ct.Problem.federated with the model "
+            " (for classes 0, 1, ..., use ct.Problem.differentiable or ct.Problem.federated with the model "
             "ct.models.Softmax(features, classes))"
         )
     return ""

@@ -1,8 +1,8 @@
-"""Problems in parts: the agents of one block with all their edges, and as much of others as they need.
+"""Problems that are split over several processes, each of which holds one block of agents.
 
-A part is a :class:`~coterie.problem.problem.Problem` of its own. It has the agents of the block, and, without any rows,
-the neighbours that they have elsewhere, all in the order of their numbers: so sums over the edges of an agent are those
-of the whole problem, bit for bit.
+The problem of a block is a :class:`~coterie.problem.problem.Problem` of its own. Its agents are the agents of the block
+and, without any rows, their neighbours in other blocks, all in the order of their numbers. Sums over the edges of an
+agent are therefore equal to those of the whole problem, bit for bit.
 """
 
 from __future__ import annotations
@@ -23,49 +23,50 @@ from ..graphs.graph import owners, refuse_bad_weights, refuse_loops
 from .confidence import confidences
 from .problem import Problem
 
-#: Poses a problem: of data, graph, and what else there is one number of for each agent.
+#: A function of data, graph and arguments with one number for each agent that returns a problem.
 Pose = Callable[..., Problem]
 
 
 class Block(NamedTuple):
-    """What agents ``first`` to ``last - 1`` bring along."""
+    """Rows, edges and arguments of agents ``first`` to ``last - 1``."""
 
-    data: Any  # AgentData; or, for Problem.propagation, their models
-    edges: sparse.csr_array  # (last - first, n) their rows of W
-    each: Mapping[str, np.ndarray]  # further arguments of the objective, one number for each of them
+    data: Any  # AgentData; or, for Problem.propagation, the models of the agents
+    edges: sparse.csr_array  # (last - first, n) rows of W
+    each: Mapping[str, np.ndarray]  # further arguments of the objective, one number for each agent of the block
 
 
 class ShardedProblem:
-    """A problem that nobody holds as a whole: every shard of a cluster builds its own part.
+    """A problem that no process holds as a whole: every shard of a cluster builds its own block of agents.
 
     Parameters
     ----------
     build : callable
-        ``build(first, last)`` gives the rows and the edges of the agents ``first`` to ``last - 1``, wherever it is
-        called: it draws them, or reads them from files that all machines see. It returns two things, or three:
+        ``build(first, last)`` returns the rows and the edges of the agents ``first`` to ``last - 1``. It is called on
+        any machine, and must draw its results from seeds, or read them from files that all machines can read. It
+        returns a tuple of two or three:
 
         * :class:`coterie.AgentData` of these agents in this order (``members=range(first, last)``); for
           ``ct.Problem.propagation`` the array of their models;
-        * their rows of the weight matrix W, a sparse matrix of shape (last - first, n). Edges are mutual:
-          ``W[i, j] == W[j, i]``, also where i and j are in two blocks, which is checked;
+        * the agents' rows of the weight matrix W, a sparse matrix of shape (last - first, n). Edges are mutual:
+          ``W[i, j] == W[j, i]``, which is checked, also if i and j are in different blocks;
         * a mapping of further arguments of the objective with one number for each of these agents, such as
           ``{"confidence": c}``.
     n : int
-        How many agents there are, numbered from 0.
+        Number of agents; they are numbered from 0.
     objective : callable
-        Such as ``ct.Problem.collaborative``. Default: ``ct.Problem.personalized``.
+        Constructor of the problem, such as ``ct.Problem.collaborative``. Default: ``ct.Problem.personalized``.
     **settings
-        Its arguments beside data and graph, the same for all: ``loss="logistic"``, ``mu=1.0``, ...
+        Further arguments of `objective`, common to all agents: ``loss="logistic"``, ``mu=1.0``, ...
 
     Attributes
     ----------
     n : int
     p : int or None
-        Number of features; None before somebody has built a part.
+        Number of features; None until a block has been built.
 
     Examples
     --------
-    A ring of agents, each with four rows that are drawn where they are needed:
+    A ring of agents, each with four rows that are drawn where needed:
 
     >>> import numpy as np
     >>> import coterie as ct
@@ -81,7 +82,7 @@ class ShardedProblem:
     >>> problem.whole()
     Problem.personalized(AgentData(agents=100, rows=400 (4 per agent), features=3, dense, labelled), ...
 
-    On a cluster no process holds more than its part::
+    On a cluster no process holds more than its block::
 
         run = ct.simulate(problem, "cd", wakes=10_000, engine=ct.Cluster(shards=2))
     """
@@ -95,14 +96,14 @@ class ShardedProblem:
         for name, value in settings.items():
             if isinstance(value, np.ndarray) and value.ndim > 0:
                 raise ParameterError(
-                    f"{name} is an array: settings are for all agents; what each has of its own comes from build, as "
-                    f'its third result, {{"{name}": ...}}'
+                    f"{name} is an array: settings are common to all agents; return numbers for each agent from build, "
+                    f'as the third result, {{"{name}": ...}}'
                 )
         self.build, self.n, self.objective, self.settings = build, integer("n", n), objective, settings
         self.p: int | None = None
 
     def with_features(self, p: int) -> ShardedProblem:
-        """The same, with what those who have built it know: how many features there are.
+        """Return a copy of this problem with the number of features `p`.
 
         Parameters
         ----------
@@ -118,21 +119,21 @@ class ShardedProblem:
 
     @property
     def outputs(self) -> int:
-        """How many parts a model has."""
+        """Number of parts of a model."""
         return int(self.settings.get("outputs", 1))
 
     @property
     def pose(self) -> Pose:
-        """Makes a problem of data, graph, and what each agent has of its own."""
+        """Function of data, graph and arguments with one number for each agent that returns a problem."""
         return partial(self.objective, **self.settings)
 
     def block(self, first: int, last: int) -> Block:
-        """What ``build`` gives for some agents, checked.
+        """Return the checked result of ``build(first, last)``.
 
         Parameters
         ----------
         first, last : int
-            Number of the first agent, and of the one after the last.
+            Number of the first agent, and number after that of the last agent.
 
         Returns
         -------
@@ -151,8 +152,8 @@ class ShardedProblem:
         count = data.n if isinstance(data, AgentData) else len(floats(f"the models of {who}", data))
         if count != last - first:
             raise DataError(
-                f"{who} gave {count} agents and must give {last - first}: say members=range(first, last), so that "
-                "those without rows are among them"
+                f"{who} gave {count} agents and must give {last - first}: pass members=range(first, last) to "
+                "AgentData, so that agents without rows are included"
             )
         if not isinstance(each, Mapping):
             raise DataError(f"{who}: the third result must map names to numbers; found {type(each).__name__}")
@@ -163,7 +164,7 @@ class ShardedProblem:
         return Block(data, _rows_of_edges(who, edges, first, last, self.n), each)
 
     def whole(self) -> Problem:
-        """The problem in one piece, in this process: for as many agents as it holds.
+        """Return the whole problem as a :class:`coterie.Problem`, in the memory of this process.
 
         Returns
         -------
@@ -186,7 +187,7 @@ class ShardedProblem:
 
 
 def _rows_of_edges(who: str, edges: Any, first: int, last: int, n: int) -> sparse.csr_array:
-    """Rows of W, checked as far as one block can be: what :class:`~coterie.graphs.Graph` asks of all of W."""
+    """Check rows of W as :class:`~coterie.graphs.Graph` does, except symmetry with rows of other blocks."""
     try:
         W = sparse.csr_array(edges, dtype=np.float64, copy=True)
     except (TypeError, ValueError):
@@ -211,19 +212,19 @@ def _rows_of_edges(who: str, edges: Any, first: int, last: int, n: int) -> spars
 
 
 def asymmetry(i: int, j: int, here: float, there: float) -> str:
-    """What is wrong with two ends of an edge that do not agree."""
+    """Return the message about an edge whose two directions have different weights."""
     return f"W[{i}, {j}] = {here:g} but W[{j}, {i}] = {there:g}: edges are mutual, and build must give both the same"
 
 
-class Part(NamedTuple):
-    """The problem of a block of agents, and of the neighbours that they have elsewhere."""
+class BlockProblem(NamedTuple):
+    """The problem of a block of agents and their neighbours in other blocks."""
 
-    problem: Problem  # of all of them, in the order of their numbers
-    number: np.ndarray  # (union,) in the whole problem
-    here: slice  # where those of the block are
+    problem: Problem  # of the agents of the block and their neighbours, in the order of their numbers
+    number: np.ndarray  # (problem.n,) number of each agent in the whole problem
+    here: slice  # positions of the agents of the block
 
     def fitting(self) -> Problem:
-        """The problem as methods are to judge it: who is elsewhere has rows there, and so a ridge of "1/m"."""
+        """Return the problem for the checks of methods: agents of other blocks count as having a ridge "1/m"."""
         if not isinstance(self.problem._recipe["ridge"], str):
             return self.problem
         judged = copy(self.problem)
@@ -232,8 +233,8 @@ class Part(NamedTuple):
         return judged
 
 
-def assembled(block: Block, pose: Pose, first: int, last: int) -> Part:
-    """The part that a block makes."""
+def assembled(block: Block, pose: Pose, first: int, last: int) -> BlockProblem:
+    """Return the problem of a block and the neighbours of its agents."""
     W = block.edges
     away = np.setdiff1d(W.indices, np.arange(first, last, dtype=W.indices.dtype))
     number = np.concatenate([away[away < first], np.arange(first, last), away[away >= last]]).astype(np.int64)
@@ -241,7 +242,8 @@ def assembled(block: Block, pose: Pose, first: int, last: int) -> Part:
     here = slice(low, low + last - first)
     i = np.repeat(np.arange(here.start, here.stop), np.diff(W.indptr))
     j = np.searchsorted(number, W.indices)
-    back = (j < here.start) | (j >= here.stop)  # edges to elsewhere, whose other ends are not among the rows
+    # Edges to other blocks, whose reverse directions are not among the rows of W.
+    back = (j < here.start) | (j >= here.stop)
     ends = np.concatenate([i, j[back]]), np.concatenate([j, i[back]])
     size = number.shape[0]
     edges = sparse.csr_array((np.concatenate([W.data, W.data[back]]), ends), shape=(size, size))
@@ -258,14 +260,14 @@ def assembled(block: Block, pose: Pose, first: int, last: int) -> Part:
         raise ParameterError(f"objective must make a Problem; found {type(problem).__name__}")
     if size > last - first and getattr(problem.base, "from_data", False):
         raise MismatchError(
-            f"{problem.base!r} places its thresholds by the rows it sees, which are others on every shard: give a "
+            f"{problem.base!r} places its thresholds by the rows it sees, which differ between shards: give a "
             "public range, base=ct.Stumps(count, low=..., high=...)"
         )
-    return Part(problem, number, here)
+    return BlockProblem(problem, number, here)
 
 
 def _with_others(values: np.ndarray, here: slice, size: int, fill: float) -> np.ndarray:
-    """Numbers of the agents of a block, with something for those elsewhere."""
+    """Extend an array of the agents of a block to all agents of its problem, with `fill` for the neighbours."""
     if values.shape[0] == size:
         return values
     whole = np.full((size, *values.shape[1:]), fill, values.dtype)
@@ -274,7 +276,7 @@ def _with_others(values: np.ndarray, here: slice, size: int, fill: float) -> np.
 
 
 def block_of(problem: Problem, first: int, last: int) -> Block:
-    """The block of some agents of a problem that this process holds."""
+    """Return the block of agents ``first`` to ``last - 1`` of a problem in the memory of this process."""
     data, graph = problem.data, problem.graph
     a, b = data.start[first], data.start[last]
     part = data._like(
@@ -295,5 +297,5 @@ def block_of(problem: Problem, first: int, last: int) -> Block:
 
 
 def pose_of(problem: Problem) -> Pose:
-    """What makes the same problem of its parts."""
+    """Return the function that makes a problem like `problem` of data, graph and arguments for each agent."""
     return partial(Problem, **problem._kept)

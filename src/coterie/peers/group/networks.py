@@ -17,7 +17,7 @@ from ..._files import Where
 from ...core.arrays import PERSONAL
 from ...core.models import Linear, TwoLayer
 from ...errors import CoterieError, DataError, ParameterError
-from ...problem.modelled import NEEDED, roles_of
+from ...problem.modelled import MODEL_ATTRIBUTES, roles_of
 
 if TYPE_CHECKING:
     from .charter import Charter
@@ -83,7 +83,7 @@ def load_model(file: Where) -> Any:
         model = scope["model"]()
     except Exception as error:
         raise DataError(f"model() of {file} raised {type(error).__name__}: {error}") from error
-    missing = [name for name in NEEDED if not hasattr(model, name)]
+    missing = [name for name in MODEL_ATTRIBUTES if not hasattr(model, name)]
     if missing:
         raise DataError(f"model() of {file} returned {model!r:.200}, which is no model: it has no {missing[0]}")
     return model

@@ -28,7 +28,7 @@ from ...core.wrap.learned import Learned
 from ...core.wrap.robust import Trimmed
 from ...errors import MismatchError, ParameterError
 from ...problem.confidence import confidences
-from ...problem.modelled import FEW
+from ...problem.modelled import TRIAL_ROWS
 from ..group.charter import MAX_MESSAGE_BYTES, MAX_PARAMETERS, TRAINING
 from ..group.networks import margins, roles, shape_of
 from ..wire.packet import OVERHEAD_BYTES
@@ -263,6 +263,6 @@ def read_work(content: bytes, model: Any = None) -> Work:
         work = Work(loss=losses.loss_from_json(head["loss"]), **head["numbers"], **arrays)
     if model is None:
         return work
-    if hasattr(model, "check"):  # a model in Python may have to see rows before it can be used
-        model.check(work.features[:FEW], work.labels[:FEW])
+    if hasattr(model, "check"):  # a model in Python may have to see rows before it can work on them
+        model.check(work.features[:TRIAL_ROWS], work.labels[:TRIAL_ROWS])
     return work._replace(model=model)

@@ -5,17 +5,17 @@ It minimises, over the models Theta (n x p),
     F(Theta) = s sum_{i<j} W_ij |theta_i - theta_j|^2 + sum_r c_r l(x_r . theta_i(r), y_r) + sum_i R_i |theta_i|^2
 
 on all agents at once; the connected components of the graph are independent problems, each with its own steps and its
-own stopping test. Losses that are twice differentiable (squared, logistic) are minimised by Newton's method, and so are
-those that are quadratic in pieces (smoothed hinge, Huber) where everybody has a ridge. Without one, and with a kink
-(hinge), a primal-dual interior point method works for all losses whose conjugate is quadratic on an interval.
-:mod:`coterie.problem.exact.certificate` proves how far from its minimum F can be.
+own stopping test. Newton's method minimises losses that are twice differentiable (squared, logistic), and piecewise
+quadratic losses (smoothed hinge, Huber) if all agents have a ridge. Without a ridge, and for the hinge loss, a
+primal-dual interior point method works for all losses whose conjugate is quadratic on an interval.
+:mod:`coterie.problem.exact.certificate` proves an upper bound of ``F - min F``.
 
-Both solve linear systems ``(2 s (D - W) + 2 R + X' diag(weights) X) x = target``: agent by agent where there are no
-edges, by a dense factorisation while n p is small, and beyond that by conjugate gradients, preconditioned by the agents'
+Both methods solve linear systems ``(2 s (D - W) + 2 R + X' diag(weights) X) x = target``: agent by agent if there are
+no edges, by a dense factorisation if n p is small, and otherwise by conjugate gradients, preconditioned by the agents'
 own blocks.
 
-Where F has several minimisers, the result is the one of least norm: exactly where rows leave a direction unseen, and
-roughly where a loss is flat. Where the infimum is not attained (separable data, logistic loss, no ridge), the result is
+If F has several minimisers, the result is the minimiser of least norm: exactly if all rows are zero along a direction,
+and roughly if a loss is flat. If the infimum is not attained (separable data, logistic loss, no ridge), the result is
 within 1e-12 F(0) of the infimum.
 """
 
@@ -33,14 +33,14 @@ from .apart import newton_apart
 from .ball import BallObjective, minimise_on_balls, project
 from .certificate import gap, lower_bound
 from .interior import interior_point
-from .newton import VANISHED, flat_directions, in_pieces, newton_tied
+from .newton import VANISHED, flat_directions, in_pieces, newton_connected
 from .objective import Objective
 from .systems import least_decrement, system
 
-#: Agents without edges that have more features than this go through the general solver.
-MANY = 400
-#: Numbers that agents without edges may have, rows and blocks, to be worked on together by the general solver.
-FEW = 10 * NUMBERS
+#: Largest number of features for which agents without edges are solved in batches (:func:`newton_apart`).
+MAX_BATCHED_FEATURES = 400
+#: Numbers, rows and blocks, of a group of agents without edges that the general solver works on at once.
+MAX_GROUP_NUMBERS = 10 * NUMBERS
 
 __all__ = [
     "BallObjective",
@@ -56,17 +56,21 @@ __all__ = [
 
 @one_thread()
 def minimise(objective: Objective, slopes: np.ndarray | None = None) -> np.ndarray:
-    """Minimise F to machine precision.
+    """Return the minimiser of F, to machine precision.
 
-    ``slopes``, an array with a number for each row, is filled by the interior point method: they prove how far F can
-    fall (:func:`coterie.problem.exact.certificate.lower_bound`).
+    ``slopes``, an array with one number for each row, is filled by the interior point method with the slopes that
+    prove a lower bound of F (:func:`coterie.problem.exact.certificate.lower_bound`).
     """
-    pieces, tied = in_pieces(objective.loss), objective.graph.n_edges > 0
+    pieces, connected = in_pieces(objective.loss), objective.graph.n_edges > 0
     if not pieces or (np.isfinite(objective.loss.smoothness) and objective.ridge.min() > 0):
         try:
-            if not tied and objective.in_batches and objective.p <= MANY:
+            if not connected and objective.in_batches and objective.p <= MAX_BATCHED_FEATURES:
                 return newton_apart(objective)
-            return newton_tied(objective) if tied else _few_at_a_time(objective, lambda part, _: newton_tied(part))
+            return (
+                newton_connected(objective)
+                if connected
+                else _few_at_a_time(objective, lambda part, _: newton_connected(part))
+            )
         except ConvergenceError:
             if not pieces:
                 raise
@@ -77,14 +81,14 @@ def minimise(objective: Objective, slopes: np.ndarray | None = None) -> np.ndarr
         theta, slopes[first : first + part.labels.shape[0]] = interior_point(part)
         return theta
 
-    return solve(objective) if tied else _few_at_a_time(objective, solve)
+    return solve(objective) if connected else _few_at_a_time(objective, solve)
 
 
 def _few_at_a_time(objective: Objective, solve: Callable[[Objective, int], np.ndarray]) -> np.ndarray:
-    """Minimise F of agents without edges, so many at a time as fit in the cache."""
+    """Return the minimiser of F for agents without edges, a group that fits in the cache at a time."""
     theta = np.zeros((objective.n, objective.p))
     numbers = (objective.start[1:] + np.arange(1, objective.n + 1) * objective.p) * objective.p
-    groups = np.split(np.arange(objective.n), np.flatnonzero(np.diff(numbers // FEW)) + 1)
+    groups = np.split(np.arange(objective.n), np.flatnonzero(np.diff(numbers // MAX_GROUP_NUMBERS)) + 1)
 
     def work(agents: np.ndarray) -> None:
         first, last = int(agents[0]), int(agents[-1]) + 1

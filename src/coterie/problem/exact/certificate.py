@@ -1,14 +1,14 @@
-"""How far F is above its minimum, at most: a proof, not an estimate (up to rounding, for which some room is left).
+"""Proven upper bounds of ``F - min F``; a small margin is added for rounding.
 
 F is a quadratic ``Theta' H0 Theta / 2``, H0 = 2 s (D - W) + 2 R, plus losses. Slopes u of the losses, one for each row,
-bound it from below (Fenchel). With ``g = H0 Theta + X' (c u)``,
+bound F from below (Fenchel duality). With ``g = H0 Theta + X' (c u)``,
 
     min F >= <g, Theta> - Theta' H0 Theta / 2 - sum_r c_r l*(u_r, y_r) - g' H0^-1 g / 2.
 
 With u = l'(z) at Theta, g is the gradient of F there, and ``F(Theta) - min F <= g' H0^-1 g / 2``. For the squared loss
-this is so with the Hessian of F in place of H0, and an equality.
+this holds as an equality, with the Hessian of F in place of H0.
 
-No system has to be solved exactly for it: for any x, with r = g - H x,
+No linear system has to be solved exactly: for any x, with r = g - H x,
 
     g' H^-1 g = <x, g> + <x, r> + r' H^-1 r,
 
@@ -18,8 +18,8 @@ w > 0 (the difference is a sum of ``|M_ij| w_i w_j (v_i / w_i - v_j / w_j)^2``),
 
     r' H^-1 r <= sum_i |r_i|^2 w_i / (M w)_i,    wherever w and M w are positive.
 
-w = 1 gives ``M w = lam``; where some lam_i are zero, w solves M w = 1, roughly. A component of the graph in which all
-of them are zero has no such proof, and its bound is infinite; without rows, its minimum is zero.
+w = 1 gives ``M w = lam``; if some lam_i are zero, w is an approximate solution of M w = 1. For a component of the graph
+in which all lam_i are zero, there is no such proof, and the bound is infinite; without rows, its minimum is zero.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from ...core.losses import LEAST_SQUARES, MEAN
 from .objective import Objective
 from .systems import everything, product_with, system
 
-#: Room for rounding, in units of F.
+#: Margin for rounding, relative to F.
 ROUNDING = 8.0 * float(np.finfo(float).eps)
-#: Residuals of the systems, one after the other, until what is not solved adds less than a tenth.
+#: Relative residuals of the linear systems, tried in turn until the residual adds less than a tenth to the bound.
 ACCURACIES = (1e-2, 1e-4, 1e-7, 1e-10)
 
 
 @one_thread()
 def gap(objective: Objective, theta: np.ndarray) -> float:
-    """An upper bound of ``F(theta) - min F``, for a loss with a gradient."""
+    """Return an upper bound of ``F(theta) - min F``, for a loss with a gradient."""
     quadratic = objective.loss.proximal in (LEAST_SQUARES, MEAN)
     here = objective.sweep(theta, 2 if quadratic else 1)
     bend = here.bend if quadratic else np.zeros((objective.n, 1))
@@ -51,7 +51,7 @@ def gap(objective: Objective, theta: np.ndarray) -> float:
 
 @one_thread()
 def lower_bound(objective: Objective, theta: np.ndarray, slopes: np.ndarray) -> float:
-    """A number that F is never below, from slopes u of the losses, for a loss whose conjugate is quadratic."""
+    """Return a lower bound of F from slopes u of the losses, for a loss whose conjugate is quadratic."""
     pull = objective.quadratic_gradient(theta) + objective.scatter(objective.row_scale * slopes, theta.shape)
     conjugate = slopes * objective.labels + 0.5 * objective.loss.dual_curvature * slopes * slopes
     balance = np.einsum("ik,ik->i", pull, theta) - objective.quadratic(theta)
@@ -64,7 +64,7 @@ def lower_bound(objective: Objective, theta: np.ndarray, slopes: np.ndarray) -> 
 
 
 def decrement(objective: Objective, gradient: np.ndarray, bend: np.ndarray) -> np.ndarray:
-    """An upper bound of ``g' H^-1 g`` for each component, with ``H = 2 s (D - W) + 2 R + bend``."""
+    """Return an upper bound of ``g' H^-1 g`` for each component, with ``H = 2 s (D - W) + 2 R + bend``."""
     margin = _slack(objective, 2.0 * objective.ridge.min(axis=1) + _least(objective, bend))
     proven = objective.by_component(np.isinf(margin)) == 0
     gradient = objective.spread(proven.astype(float), gradient)
@@ -82,7 +82,7 @@ def decrement(objective: Objective, gradient: np.ndarray, bend: np.ndarray) -> n
 
 
 def _slack(objective: Objective, lam: np.ndarray) -> np.ndarray:
-    """``w_i / (M w)_i`` of each agent, with ``M = 2 s (D - W) + diag(lam)``; infinite where there is no proof."""
+    """Return ``w_i / (M w)_i`` of each agent, for ``M = 2 s (D - W) + diag(lam)``; infinite where there is no proof."""
     missing = lam <= 0.0
     w, image = np.ones((objective.n, 1)), lam[:, None].copy()
     holes = (objective.by_component(missing) > 0) & (objective.by_component(lam) > 0)
@@ -97,7 +97,7 @@ def _slack(objective: Objective, lam: np.ndarray) -> np.ndarray:
 
         inside = objective.spread(holes.astype(float), np.ones((objective.n, 1)))
         found = np.zeros_like(inside)
-        for _ in range(2):  # roughly: the second solves what the first leaves
+        for _ in range(2):  # the second pass solves for the residual of the first
             found = (
                 found
                 + conjugate_gradients(
@@ -118,7 +118,7 @@ def _slack(objective: Objective, lam: np.ndarray) -> np.ndarray:
 
 
 def _least(objective: Objective, bend: np.ndarray) -> np.ndarray:
-    """The smallest eigenvalue of each agent's block, or something below it."""
+    """Return a lower bound of the smallest eigenvalue of each agent's block."""
     if bend.ndim == 2:
         return bend.min(axis=1)
     if bend.ndim == 1:
@@ -135,7 +135,7 @@ def _least(objective: Objective, bend: np.ndarray) -> np.ndarray:
 
 
 def _silent(objective: Objective) -> np.ndarray:
-    """Components in which no loss counts: their minimum is zero."""
+    """Mark the components in which no loss has a positive weight: their minimum is zero."""
     heard = np.diff(objective.start) > 0
     if objective.scale.ndim == 2:
         heard &= objective.scale[:, 0] > 0

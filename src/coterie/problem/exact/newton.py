@@ -1,4 +1,4 @@
-"""Newton's method, for losses that are twice differentiable."""
+"""Newton's method, for losses that are twice differentiable or piecewise quadratic."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ import numpy as np
 from ...core.batches import NUMBERS
 from ...core.losses import INTERIOR_POINT
 from ...errors import ConvergenceError
-from .objective import BLOCKS, Objective
+from .objective import MAX_BLOCK_NUMBERS, Objective
 from .systems import InexactSolver, Solver, everything, system
 
 #: Relative accuracy of the objective at which an iteration may stop.
 TOLERANCE = 1e-13
-#: Where F has fallen to this part of F(0), it has vanished: the fit is exact, or the infimum 0 is not attained.
+#: F below this fraction of F(0) counts as zero: the fit is exact, or the infimum 0 is not attained.
 VANISHED = 1e-12
-#: The residual that a first step leaves of the gradient, at most; and the last ones.
+#: Largest and smallest relative residual of the linear systems: for the first steps, and for the last steps.
 ROUGH, FINE = 1e-2, 1e-9
 
 
 def newton(objective: Any, project: Solver, solver: Callable[[np.ndarray], InexactSolver]) -> np.ndarray:
-    """Minimise F with a gradient, of tied agents (:class:`Objective`) or of many apart (:class:`.apart.Alone`).
+    """Return the minimiser of F, for a loss with a gradient.
 
-    ``project`` removes flat directions, and ``solver(bend)`` solves with the Hessian. Where a loss is quadratic in
-    pieces, that is one element of the generalised second derivative: ridges make every step a descent, and once the
-    right pieces are found, a full step is exact.
+    `objective` is an :class:`Objective`, or :class:`.apart.SeparateAgents`. ``project`` removes flat directions, and
+    ``solver(bend)`` solves linear systems with the Hessian. For piecewise quadratic losses, ``bend`` is an element of
+    the generalised second derivative: ridges make every step a descent step, and once the right pieces are found, a
+    full step is exact.
 
-    One pass over the rows for each step: where it leads, the gradient says whether the step was too long, and begins
-    the next one. Systems are solved as exactly as the distance to the optimum deserves, that is, as far as the next
-    step could use it.
+    Each step needs one pass over the rows: the gradient at the new models decides whether the step was too long, and
+    is used for the next step. The closer the optimum, the more accurately the linear systems are solved.
     """
     theta = np.zeros((objective.n, objective.p))
     here = objective.sweep(theta)
@@ -41,20 +41,20 @@ def newton(objective: Any, project: Solver, solver: Callable[[np.ndarray], Inexa
         level = objective.by_component(here.value)
         gradient = project(here.gradient)
         step = -solver(here.bend)(gradient, accuracy)
-        # Newton's decrement says how far F is from its minimum, but with the wrong pieces it says nothing: what ridges
-        # prove always does (:mod:`.certificate`).
+        # Newton's decrement estimates F - min F, but not on the wrong pieces; the bound from the ridges always holds
+        # (:mod:`.certificate`).
         decrement = (
             objective.inner(gradient, 0.5 * gradient / objective.ridge) if pieces else -objective.inner(gradient, step)
         )
         settled = (decrement <= TOLERANCE * np.abs(level)) | (level <= VANISHED * first)
         step = objective.spread((polish < 3).astype(float), step)
-        # Once the objective is exact, a step or two more make the models exact, too.
+        # Once the objective is exact, up to two more steps make the models exact, too.
         polish += settled
         ahead = theta + step
         if np.all((polish >= 3) | ((polish > 0) & (objective.largest(step) <= 1e-9 * objective.largest(ahead)))):
             return ahead
         at_zero = objective.inner(gradient, step)
-        here = here._replace(bend=None)  # blocks may be large: they go before others come
+        here = here._replace(bend=None)  # blocks may be large: free them before the next are made
 
         def slope(length: np.ndarray, step: np.ndarray = step, theta: np.ndarray = theta) -> np.ndarray:
             nonlocal here
@@ -63,7 +63,7 @@ def newton(objective: Any, project: Solver, solver: Callable[[np.ndarray], Inexa
             return objective.inner(here.gradient, step)
 
         theta = theta + objective.spread(step_lengths(at_zero, slope, settled), step)
-        # Exact steps square the distance; there is no use in residuals that are smaller than what that leaves.
+        # Exact steps square the distance to the optimum; residuals smaller than that square gain nothing.
         with np.errstate(invalid="ignore", divide="ignore"):
             left = np.sqrt(np.abs(decrement / level))[polish == 0]
         accuracy = float(np.clip(np.nanmin(left, initial=ROUGH), FINE, ROUGH)) if left.size else FINE
@@ -75,25 +75,26 @@ def newton(objective: Any, project: Solver, solver: Callable[[np.ndarray], Inexa
 
 
 def in_pieces(loss: Any) -> bool:
-    """Whether a loss is quadratic in pieces."""
+    """Whether a loss is piecewise quadratic."""
     return bool(loss.exact_solver == INTERIOR_POINT)
 
 
-def newton_tied(objective: Objective) -> np.ndarray:
-    """Minimise F of agents with edges, for a loss with a gradient."""
+def newton_connected(objective: Objective) -> np.ndarray:
+    """Return the minimiser of F for agents with edges, for a loss with a gradient."""
     project = flat_directions(objective)
     return newton(objective, project, lambda bend: system(objective, bend, project))
 
 
 def step_lengths(at_zero: np.ndarray, slope: Callable[[np.ndarray], np.ndarray], settled: np.ndarray) -> np.ndarray:
-    """Step lengths in (0, 1], one for each component: 1, or near a zero of the directional derivative.
+    """Return step lengths in (0, 1], one for each component: 1, or near a zero of the directional derivative.
 
-    ``slope(lengths)`` is that derivative; it was last asked for the lengths that are returned.
+    ``slope(lengths)`` is the directional derivative; the last call has the returned lengths as its argument.
     """
     count = at_zero.shape[0]
     low, high, length = np.zeros(count), np.ones(count), np.ones(count)
     at_low = at_zero
-    steep = np.where((at_low < 0) & ~settled, -at_low, np.inf)  # settled: only rounding is left, and any step will do
+    # Settled components only have rounding errors left: any step length is accepted.
+    steep = np.where((at_low < 0) & ~settled, -at_low, np.inf)
     now = slope(length)
     at_high = now
     for attempt in range(60):
@@ -112,13 +113,15 @@ def step_lengths(at_zero: np.ndarray, slope: Callable[[np.ndarray], np.ndarray],
 
 
 def flat_directions(objective: Objective) -> Solver:
-    """Remove from a vector what F cannot see: moving a whole component along a direction that none of its rows has.
+    """Return the projection that removes flat directions.
 
-    Without it, rounding would be amplified there; with it, Newton from zero ends at the minimiser of least norm.
+    A flat direction moves all models of a component along a direction in which all its rows are zero. Without the
+    projection, rounding errors would be amplified there; with it, Newton's method, started at zero, ends at the
+    minimiser of least norm.
     """
     spread, count, p = objective.graph.components, objective.n_components, objective.p
     free = objective.by_component(objective.ridge.max(axis=1)) == 0
-    if not free.any() or p > 1000 or count * p * p > BLOCKS:
+    if not free.any() or p > 1000 or count * p * p > MAX_BLOCK_NUMBERS:
         return everything
     flat = unseen(objective.grams(), free)
     if flat is None:
@@ -133,9 +136,9 @@ def flat_directions(objective: Objective) -> Solver:
 
 
 def unseen(grams: np.ndarray, free: np.ndarray) -> np.ndarray | None:
-    """Projections on the directions that Gram matrices (c, p, p) do not see, of those that are `free`; None if none.
+    """Return projections onto the null spaces of the Gram matrices marked `free`, (c, p, p); None if all are {0}.
 
-    Whatever the scales of the features.
+    The result does not depend on the scales of the features.
     """
     out, which = None, np.flatnonzero(free)
     at_once = max(1, 4 * NUMBERS // grams.shape[1] ** 2)
@@ -152,7 +155,7 @@ def _null_spaces(grams: np.ndarray) -> np.ndarray | None:
     scale = np.sqrt(np.einsum("ckk->ck", grams))
     scale[scale == 0.0] = 1.0
     unit = grams / (scale[:, :, None] * scale[:, None, :])
-    try:  # the inverse of a matrix that sees everything is not large, and found faster than eigenvalues
+    try:  # the inverse of a well-conditioned matrix is not large, and faster to compute than eigenvalues
         sure = np.abs(np.linalg.inv(unit + 1e-14 * np.eye(p))).max(axis=(1, 2)) < 1e6
     except np.linalg.LinAlgError:
         sure = np.zeros(grams.shape[0], bool)

@@ -1,8 +1,8 @@
-"""The objective that is minimised, and its derivatives, with the same loss rules as everything else.
+"""The objective F of :mod:`coterie.problem.exact` and its derivatives, computed with the loss rules of coterie.
 
-Everything is computed for some agents at a time, in threads, and put together in the same order whatever their number.
-Dense rows go through NumPy in batches of agents with about as many rows (:mod:`coterie.core.batches`); CSR rows, and
-numbers for single rows, go through compiled loops.
+All quantities are computed for a few agents at a time, in threads, and combined in an order that does not depend on the
+number of threads. Dense rows are processed by NumPy in batches of agents with similar numbers of rows
+(:mod:`coterie.core.batches`); CSR rows, and quantities of single rows, are processed by compiled loops.
 """
 
 from __future__ import annotations
@@ -29,72 +29,75 @@ from ...core.linear import (
 )
 from ...graphs import Graph, empty
 
-#: The rows of one agent are summed in pieces of at most this many numbers.
-PIECE = 1 << 22
-#: Agents that are worked on at a time where an agent is one vector.
-SPAN = 4096
-#: The agents' p x p blocks are kept up to this many numbers in all, or while they are not much larger than the rows.
-BLOCKS = 40_000_000
+#: Largest number of numbers in a batch of rows of one agent.
+MAX_PIECE_NUMBERS = 1 << 22
+#: Number of agents that a thread processes at a time, in operations with one vector for each agent.
+AGENTS_PER_SPAN = 4096
+#: Largest number of numbers in the p x p blocks of all agents; more are allowed up to four times the dense rows.
+MAX_BLOCK_NUMBERS = 40_000_000
 
 _NOTHING = np.zeros(0)
 
 
 class Sweep(NamedTuple):
-    """What one pass over all rows finds at models Theta."""
+    """Results of one pass over all rows at models Theta."""
 
     value: np.ndarray  # (n,) F split over the agents
     gradient: np.ndarray  # (n, p)
     bend: np.ndarray  # second derivative of the losses: (n, p, p), or (n, p) if diagonal, or (rows,) weights of rows
 
 
-class Batch(NamedTuple):
-    """Rows of agents that have about as many, padded to the same number by rows of weight zero."""
+class RowBatch(NamedTuple):
+    """Rows of k agents with similar numbers of rows, padded to the same number m by rows of weight zero."""
 
     X: np.ndarray  # (k, m, p)
     labels: np.ndarray  # (k, m)
     scale: np.ndarray  # (k, m)
 
     def margins(self, theta: np.ndarray) -> np.ndarray:
-        """``x_r . theta_i``, (k, m)."""
+        """Return ``x_r . theta_i``, (k, m)."""
         return np.matmul(self.X, theta[..., None])[..., 0]
 
     def scatter(self, weights: np.ndarray) -> np.ndarray:
-        """``sum_r weights_r x_r``, (k, p)."""
+        """Return ``sum_r weights_r x_r``, (k, p)."""
         return np.matmul(weights[:, None, :], self.X)[:, 0]
 
     def bend(self, weights: np.ndarray) -> np.ndarray:
-        """``sum_r weights_r x_r x_r'``, (k, p, p)."""
+        """Return ``sum_r weights_r x_r x_r'``, (k, p, p)."""
         return np.matmul(self.X.transpose(0, 2, 1) * weights[:, None, :], self.X)
 
 
-class Points(NamedTuple):
-    """The same for points, each coordinate of which is an example with a unit vector for features."""
+class PointBatch(NamedTuple):
+    """Unlabelled points of k agents, padded as in :class:`RowBatch`.
+
+    Each coordinate of a point is an example: its features are a unit vector, its label is the coordinate.
+    """
 
     labels: np.ndarray  # (k, m, p)
     scale: np.ndarray  # (k, m, 1)
 
     def margins(self, theta: np.ndarray) -> np.ndarray:
-        """theta_i for every point."""
+        """Return theta_i for every point, (k, m, p)."""
         return np.repeat(theta[:, None, :], self.labels.shape[1], axis=1)
 
     def scatter(self, weights: np.ndarray) -> np.ndarray:
-        """Sums over the points of each agent."""
+        """Return sums over the points of each agent, (k, p)."""
         return weights.sum(axis=1)
 
     def bend(self, weights: np.ndarray) -> np.ndarray:
-        """The same: a diagonal."""
+        """Return the diagonals of ``sum_r weights_r x_r x_r'``, (k, p)."""
         return self.scatter(weights)
 
 
 def examples(loss: Any, margins: np.ndarray, labels: np.ndarray, order: int) -> list[np.ndarray]:
-    """Loss of every example, and its derivatives up to an order of 1 or 2."""
+    """Return the loss of every example, and its derivatives up to `order`, 1 or 2."""
     out = [np.empty(margins.size) if k <= order else _NOTHING for k in range(3)]
     loss_kernel(loss, np.ascontiguousarray(margins).ravel(), frozen(labels.ravel()), *out)
     return [part.reshape(margins.shape) for part in out[: order + 1]]
 
 
-def swept(batch: Batch | Points, loss: Any, theta: np.ndarray, order: int) -> list[np.ndarray]:
-    """Sums of the losses of a batch of agents, and their derivatives up to an order of 1 or 2."""
+def swept(batch: RowBatch | PointBatch, loss: Any, theta: np.ndarray, order: int) -> list[np.ndarray]:
+    """Return sums of the losses of each agent of a batch, and their derivatives up to `order`, 1 or 2."""
     parts = [batch.scale * part for part in examples(loss, batch.margins(theta), batch.labels, order)]
     k = theta.shape[0]
     sums = (batch.scatter, batch.bend)
@@ -105,11 +108,12 @@ def swept(batch: Batch | Points, loss: Any, theta: np.ndarray, order: int) -> li
 class Objective:
     """F of :mod:`coterie.problem.exact`, with its derivatives."""
 
-    rows: DenseRows | SparseRows  # examples grouped by agent: those of agent i from start[i] on
+    rows: DenseRows | SparseRows  # examples grouped by agent: agent i has examples start[i] to start[i + 1] - 1
     start: np.ndarray
     labels: np.ndarray
     loss: Any
-    scale: np.ndarray  # c_r, the weight of each example: (rows,), or (n, 1) where those of an agent have the same
+    # c_r, the weight of each example: (rows,), or (n, 1) if the examples of an agent have equal weights.
+    scale: np.ndarray
     ridge: np.ndarray  # (n, 1) or (n, p) R_i, the weight of each |theta_i|^2, or of each coordinate's square
     graph: Graph
     smooth: float  # s
@@ -122,7 +126,7 @@ class Objective:
         return self.start.shape[0] - 1
 
     def part(self, first: int, last: int) -> Objective:
-        """The objective of agents ``first`` to ``last - 1``, where nobody is tied to anybody."""
+        """Return the objective of agents ``first`` to ``last - 1`` of a graph without edges."""
         a, b = self.start[first], self.start[last]
         return replace(
             self,
@@ -137,34 +141,34 @@ class Objective:
     # -- some agents at a time ----------------------------------------------------------------------------------
 
     def in_threads(self, work: Callable[[Any], Any], parts: list[Any]) -> list[Any]:
-        """``[work(part) for part in parts]``, at once where there is enough to do."""
+        """Return ``[work(part) for part in parts]``, computed in several threads if the problem is large enough."""
         if len(parts) == 1 or max(self.labels.shape[0], self.n) * self.p <= 4 * NUMBERS:
             return [work(part) for part in parts]
         return in_threads(work, parts, self.n_jobs)
 
     @cached_property
     def spans(self) -> list[tuple[int, int]]:
-        """All agents, some at a time."""
-        return [(a, min(a + SPAN, self.n)) for a in range(0, self.n, SPAN)]
+        """Ranges of agents (first, last) that are processed at a time."""
+        return [(a, min(a + AGENTS_PER_SPAN, self.n)) for a in range(0, self.n, AGENTS_PER_SPAN)]
 
     @property
     def in_batches(self) -> bool:
-        """Whether rows are dense, or points, so that NumPy can work on batches of them."""
+        """Whether NumPy can process batches of rows: the rows are dense, or unlabelled points."""
         return bool(self.loss.unlabelled) or isinstance(self.rows, DenseRows)
 
     @cached_property
     def batches(self) -> list[tuple[np.ndarray, np.ndarray, np.ndarray, int]]:
-        """Agents, the first of their rows (or points), how many, and how many with padding.
+        """For each batch: agents, their first rows (or points), numbers of rows, and number of rows after padding.
 
-        Every agent is in one batch, but for those with very many rows: each piece of them is a batch of its own.
+        Every agent is in one batch, except agents with very many rows: each piece of their rows is a batch of its own.
         """
         unit = self.p if self.loss.unlabelled else 1
         first, sizes = self.start[:-1] // unit, np.diff(self.start) // unit
-        most = max(1, PIECE // self.p)
+        most = max(1, MAX_PIECE_NUMBERS // self.p)
         large = sizes > most
         parts = []
         for agents, width in batches(np.where(large, 0, sizes), self.p):
-            at_once = max(1, 4 * NUMBERS // self.p**2)  # their p x p blocks are not too large, either
+            at_once = max(1, 4 * NUMBERS // self.p**2)  # bounds the memory of their p x p blocks
             for k in range(0, agents.shape[0], at_once):
                 some = agents[k : k + at_once]
                 parts.append((some, first[some], sizes[some], width))
@@ -179,8 +183,8 @@ class Objective:
         unit = self.p if self.loss.unlabelled else 1
         return bool(sizes[0] * unit == self.start[agents[0] + 1] - self.start[agents[0]])
 
-    def batch(self, part: Any, weights: np.ndarray | None = None) -> Batch | Points:
-        """The rows of a batch, as float64; with weights of rows in place of c_r, if they are given."""
+    def batch(self, part: Any, weights: np.ndarray | None = None) -> RowBatch | PointBatch:
+        """Return the rows of a batch, as float64; if `weights` of rows are given, they replace c_r."""
         agents, first, sizes, width = part
         index, real = padded(first, sizes, width)
         scale = self.scale if weights is None else weights
@@ -189,9 +193,9 @@ class Objective:
         scale = np.where(real, scale[agents] if scale.ndim == 2 else scale.take(index), 0.0)
         if self.loss.unlabelled:
             points = self.labels.reshape(-1, self.p).take(index, axis=0).astype(np.float64, copy=False)
-            return Points(points, scale[..., None])
+            return PointBatch(points, scale[..., None])
         X = self.rows.values.take(index, axis=0).astype(np.float64, copy=False)
-        return Batch(X, self.labels.take(index), scale)
+        return RowBatch(X, self.labels.take(index), scale)
 
     def over_batches(
         self,
@@ -199,7 +203,7 @@ class Objective:
         out: list[np.ndarray],
         weights: np.ndarray | None = None,
     ) -> None:
-        """Put what `work` finds for the rows and agents of each batch into arrays with a row for each agent."""
+        """Apply `work` to the rows and agents of each batch, and write its results to `out`, arrays over the agents."""
 
         def one(part: Any) -> Any:
             found = work(self.batch(part, weights), part[0])
@@ -217,7 +221,7 @@ class Objective:
     # -- F and its derivatives ----------------------------------------------------------------------------------
 
     def sweep(self, theta: np.ndarray, order: int = 2) -> Sweep:
-        """F and its gradient, and the bend of its losses for an order of 2, in one pass over the rows."""
+        """Return F, its gradient, and for an order of 2 the bend of the losses, in one pass over the rows."""
         value, gradient, bend = np.zeros(self.n), np.zeros((self.n if order > 0 else 0, self.p)), _NOTHING
         if self.in_batches and not (order == 2 and self.bend_shape == 1):
             if order == 2:
@@ -237,15 +241,15 @@ class Objective:
         return Sweep(value, gradient, bend)
 
     def value(self, theta: np.ndarray) -> np.ndarray:
-        """F split over the agents, (n,)."""
+        """Return F split over the agents, (n,)."""
         return self.sweep(theta, 0).value
 
     def gradient(self, theta: np.ndarray) -> np.ndarray:
-        """``dF / dTheta``, (n, p)."""
+        """Return ``dF / dTheta``, (n, p)."""
         return self.sweep(theta, 1).gradient
 
     def quadratic(self, theta: np.ndarray) -> np.ndarray:
-        """Smoothness and ridge terms, (n,): an edge counts for its lower end."""
+        """Return smoothness and ridge terms, (n,); the term of an edge counts for the agent with the lower number."""
         start, peer, weight = self.graph.start, self.graph.peer, self.graph.weight
 
         def work(span: tuple[int, int]) -> np.ndarray:
@@ -261,7 +265,7 @@ class Objective:
         return np.concatenate(self.in_threads(work, self.spans))
 
     def quadratic_gradient(self, theta: np.ndarray) -> np.ndarray:
-        """Gradient of the smoothness and ridge terms: ``2 s (D - W) Theta + 2 R Theta``."""
+        """Return the gradient of the smoothness and ridge terms, ``2 s (D - W) Theta + 2 R Theta``."""
         out, theta = np.empty(theta.shape), np.ascontiguousarray(theta)
 
         def work(span: tuple[int, int]) -> None:
@@ -273,31 +277,31 @@ class Objective:
         return out
 
     def add_edges(self, theta: np.ndarray, first: int, out: np.ndarray) -> None:
-        """``out += 2 s (D - W) Theta``, for agents from `first` on."""
+        """Add ``2 s (D - W) Theta`` to `out`, for agents from `first` on."""
         if self.graph.n_edges:
             pull_kernel(self.graph.start, self.graph.peer, self.graph.weight, 2.0 * self.smooth, first, theta, out)
 
     @cached_property
     def bend_shape(self) -> int:
-        """How the second derivative of the losses is kept: 3 for blocks, 2 for their diagonals, 1 for weights of rows.
+        """Form of the second derivative of the losses: 3 for blocks, 2 for their diagonals, 1 for weights of rows.
 
-        Blocks are diagonal where rows have one coordinate each: mean estimation, propagation.
+        Blocks are diagonal if every row has one nonzero coordinate, as in mean estimation and propagation.
         """
         if self.loss.unlabelled:
             return 2
         if isinstance(self.rows, SparseRows) and bool(np.all(np.diff(self.rows.start) <= 1)):
             return 2
         stored = self.rows.values.size if isinstance(self.rows, DenseRows) else 0
-        return 3 if self.n * self.p**2 <= max(BLOCKS, 4 * stored) else 1
+        return 3 if self.n * self.p**2 <= max(MAX_BLOCK_NUMBERS, 4 * stored) else 1
 
     def bend(self, weights: np.ndarray) -> np.ndarray:
-        """``X' diag(weights) X``, as blocks or diagonals of the agents, or, where these are too large, the weights."""
+        """Return ``X' diag(weights) X`` in the form of :attr:`bend_shape`: blocks, diagonals, or `weights` itself."""
         if self.bend_shape == 1:
             return weights
         return self.diagonals(weights) if self.bend_shape == 2 else self.blocks(weights)
 
     def blocks(self, weights: np.ndarray) -> np.ndarray:
-        """``X_i' diag(weights) X_i`` of each agent, (n, p, p)."""
+        """Return ``X_i' diag(weights) X_i`` of each agent, (n, p, p)."""
         out = np.zeros((self.n, self.p, self.p))
         if isinstance(self.rows, SparseRows):
             gram_kernel(self.rows, self.start, weights, np.arange(self.n), out)
@@ -306,7 +310,7 @@ class Objective:
         return out
 
     def grams(self, weights: np.ndarray | None = None) -> np.ndarray:
-        """``sum_r c_r weights_r x_r x_r'`` over each connected component, (components, p, p)."""
+        """Return ``sum_r c_r weights_r x_r x_r'`` over each connected component, (components, p, p)."""
         out = np.zeros((self.graph.n_components, self.p, self.p))
         scale = self.row_scale if weights is None else self.row_scale * weights
         gram_kernel(self.rows, self.start, scale, self.graph.components, out)
@@ -315,7 +319,7 @@ class Objective:
     # -- numbers for single rows --------------------------------------------------------------------------------
 
     def margins(self, theta: np.ndarray) -> np.ndarray:
-        """``x_r . theta_i(r)`` for every row."""
+        """Return ``x_r . theta_i(r)`` for every row."""
         out, theta = np.zeros(self.labels.shape[0]), np.ascontiguousarray(theta)
         self.in_threads(
             lambda span: margins_kernel(self.rows, self.start[span[0] : span[1] + 1], theta[span[0] : span[1]], out),
@@ -324,7 +328,7 @@ class Objective:
         return out
 
     def scatter(self, weights: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
-        """``sum_r weights_r x_r`` for every agent."""
+        """Return ``sum_r weights_r x_r`` for every agent."""
         out = np.zeros(shape)
         self.in_threads(
             lambda span: scatter_kernel(self.rows, self.start[span[0] : span[1] + 1], weights, out[span[0] : span[1]]),
@@ -333,17 +337,17 @@ class Objective:
         return out
 
     def examples(self, margins: np.ndarray) -> list[np.ndarray]:
-        """Loss, slope and curvature of every example."""
+        """Return loss, slope and curvature of every example."""
         return examples(self.loss, margins, self.labels, 2)
 
     def row_norms(self) -> np.ndarray:
-        """``|x_r|`` for every row."""
+        """Return ``|x_r|`` for every row."""
         out = np.zeros(self.labels.shape[0])
         row_norms_kernel(self.rows, out)
         return out
 
     def diagonals(self, weights: np.ndarray) -> np.ndarray:
-        """``sum_r weights_r x_r * x_r`` over each agent, (n, p)."""
+        """Return ``sum_r weights_r x_r * x_r`` over each agent, (n, p)."""
         out = np.zeros((self.n, self.p))
         diagonal_kernel(self.rows, self.start, weights, out)
         return out
@@ -375,8 +379,8 @@ class Objective:
         return self.graph.components[self.owner]
 
     @cached_property
-    def together(self) -> tuple[np.ndarray, np.ndarray]:
-        """The agents component by component, and where each component begins."""
+    def component_order(self) -> tuple[np.ndarray, np.ndarray]:
+        """The agents in the order of their components, and the first position of each component."""
         order = np.argsort(self.graph.components, kind="stable")
         return order, np.concatenate([[0], np.cumsum(np.bincount(self.graph.components))[:-1]])
 
@@ -389,32 +393,33 @@ class Objective:
         return self.by_component(self.by_agent(per_row))
 
     def least(self, per_row: np.ndarray) -> np.ndarray:
-        """The smallest number of the rows of each connected component; infinite without rows."""
+        """Return the smallest of the numbers of rows of each connected component; infinite without rows."""
         out, some = np.full(self.n, np.inf), np.diff(self.start) > 0
         if some.any():
             out[some] = np.minimum.reduceat(per_row, self.start[:-1][some])
-        order, first = self.together
+        order, first = self.component_order
         return np.minimum.reduceat(out[order], first)
 
     def largest(self, vectors: np.ndarray) -> np.ndarray:
-        """The largest absolute number in the vectors of each connected component."""
-        order, first = self.together
+        """Return the largest absolute value in the vectors of each connected component."""
+        order, first = self.component_order
         return np.maximum.reduceat(np.abs(vectors).max(axis=1, initial=0.0)[order], first)
 
     def inner(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """Inner products of two vectors of all models, for each connected component."""
+        """Return the inner product of two vectors of all models, for each connected component."""
         return self.by_component(np.einsum("ik,ik->i", a, b))
 
     def norm(self, vectors: np.ndarray) -> np.ndarray:
-        """Length of a vector of all models, for each connected component."""
+        """Return the norm of a vector of all models, for each connected component."""
         return np.sqrt(self.inner(vectors, vectors))
 
     def spread(self, per_component: np.ndarray, vectors: np.ndarray) -> np.ndarray:
-        """Multiply the vector of every agent with the number of its component."""
+        """Multiply the vector of every agent by the entry of `per_component` of its component."""
         if per_component.shape[0] == 1:
             return per_component[0] * vectors
         return per_component[self.graph.components][:, None] * vectors
 
     def agent_of(self, component: int) -> int:
-        """The number of the first agent of a component."""
-        return int(self.together[0][self.together[1][component]])
+        """Return the number of the first agent of a component."""
+        order, first = self.component_order
+        return int(order[first[component]])

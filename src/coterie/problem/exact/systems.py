@@ -9,30 +9,30 @@ from scipy import linalg
 
 from ..._conjugate import conjugate_gradients
 from ...errors import ConvergenceError
-from .objective import BLOCKS, Objective
+from .objective import MAX_BLOCK_NUMBERS, Objective
 
-#: Up to this many unknowns, systems of tied agents are preconditioned by a dense factorisation.
-DENSE = 1500
+#: Largest number of unknowns for which systems with edges are preconditioned by a dense factorisation.
+MAX_DENSE_UNKNOWNS = 1500
 
 Solver = Callable[[np.ndarray], np.ndarray]
-#: Of a target, with the residual that may be left of it.
+#: A function of the right-hand side and its relative accuracy that returns the solution.
 InexactSolver = Callable[[np.ndarray, float], np.ndarray]
 
 
 def everything(vector: np.ndarray) -> np.ndarray:
-    """The projection onto the whole space."""
+    """Return the vector: the projection onto the whole space."""
     return vector
 
 
 def system(objective: Objective, bend: np.ndarray, project: Solver) -> InexactSolver:
-    """A solver of ``(2 s (D - W) + 2 R + bend) x = target`` within the range of ``project``.
+    """Return a solver of ``(2 s (D - W) + 2 R + bend) x = target`` within the range of ``project``.
 
-    Conjugate gradients, with the best preconditioner that is affordable: the inverse itself, of the agents' blocks
-    where there are no edges or of the whole matrix while that is small; the inverse of the blocks; or of the diagonal.
+    The solver uses conjugate gradients with the best affordable preconditioner: the inverse of the matrix, if there are
+    no edges or the matrix is small; the inverse of the agents' blocks; or the inverse of the diagonal.
     """
     n, p = objective.n, objective.p
     exact = objective.graph.n_edges == 0
-    if not exact and n * p <= DENSE:
+    if not exact and n * p <= MAX_DENSE_UNKNOWNS:
         precondition, exact = _dense_inverse(objective, bend, n, p), True
     elif bend.ndim == 3:
         precondition = _block_inverse(objective, bend)
@@ -44,7 +44,7 @@ def system(objective: Objective, bend: np.ndarray, project: Solver) -> InexactSo
         return conjugate_gradients(
             product,
             project(target),
-            1e-13 if exact else accuracy,  # costs next to nothing
+            1e-13 if exact else accuracy,  # full accuracy costs almost nothing
             rounds,
             precondition=precondition if project is everything else lambda v: project(precondition(v)),
             inner=objective.inner,
@@ -55,10 +55,10 @@ def system(objective: Objective, bend: np.ndarray, project: Solver) -> InexactSo
 
 
 def least_decrement(objective: Objective, bend: np.ndarray, gradient: np.ndarray, project: Solver) -> float:
-    """A lower bound of ``gradient' H^-1 gradient`` for the matrix H of :func:`system`, by one product with it.
+    """Return a lower bound of ``gradient' H^-1 gradient`` for the matrix H of :func:`system`, by one product with H.
 
-    By Cauchy and Schwarz ``(g' d)^2 / (d' H d)`` for any direction d, in each component of the graph; here the
-    gradient over the diagonal of H.
+    By the Cauchy-Schwarz inequality, ``(g' d)^2 / (d' H d)`` is a lower bound for any direction d, in each component of
+    the graph; here d is the gradient divided by the diagonal of H.
     """
     direction = project(_diagonal_inverse(objective, bend)(gradient))
     slope = objective.inner(gradient, direction)
@@ -68,7 +68,7 @@ def least_decrement(objective: Objective, bend: np.ndarray, gradient: np.ndarray
 
 
 def product_with(objective: Objective, bend: np.ndarray) -> Solver:
-    """Multiplication by the matrix."""
+    """Return the function that multiplies by the matrix ``2 s (D - W) + 2 R + bend``."""
 
     def product(v: np.ndarray) -> np.ndarray:
         v, out = np.ascontiguousarray(v), np.empty(v.shape)
@@ -89,7 +89,7 @@ def product_with(objective: Objective, bend: np.ndarray) -> Solver:
 
 
 def _diagonal_inverse(objective: Objective, bend: np.ndarray) -> Solver:
-    """Division by the diagonal of the matrix."""
+    """Return the function that divides by the diagonal of the matrix."""
     diagonal = 2.0 * objective.ridge + 2.0 * objective.smooth * objective.graph.degrees[:, None]
     diagonal = diagonal + (objective.diagonals(bend) if bend.ndim == 1 else _diagonal_of(bend))
     diagonal[diagonal == 0.0] = 1.0  # a feature that the agent does not have
@@ -97,14 +97,14 @@ def _diagonal_inverse(objective: Objective, bend: np.ndarray) -> Solver:
 
 
 def _diagonal_of(bend: np.ndarray) -> np.ndarray:
-    """A view of the diagonals of blocks."""
+    """Return a view of the diagonals of blocks."""
     return bend if bend.ndim == 2 else np.einsum("ikk->ik", bend)
 
 
 def _block_inverse(objective: Objective, bend: np.ndarray) -> Solver:
-    """Multiplication by the inverses of the agents' own blocks."""
-    # Many blocks are kept in single precision, a little damped, so that rounding leaves them positive definite.
-    kind, damping = (np.float64, 1e-12) if bend.size <= BLOCKS else (np.float32, 1e-6)
+    """Return the function that multiplies by the inverses of the agents' own blocks."""
+    # Many blocks are stored in single precision, with damping that keeps them positive definite despite rounding.
+    kind, damping = (np.float64, 1e-12) if bend.size <= MAX_BLOCK_NUMBERS else (np.float32, 1e-6)
     inverse = np.empty(bend.shape, kind)
 
     def invert(span: tuple[int, int]) -> None:
@@ -112,7 +112,7 @@ def _block_inverse(objective: Objective, bend: np.ndarray) -> Solver:
         unit = 1.0 / np.sqrt(np.einsum("ikk->ik", blocks))  # features may differ by many orders of magnitude
         blocks *= unit[:, :, None] * unit[:, None, :]
         found = np.linalg.inv(blocks + damping * np.eye(objective.p))
-        found = 0.5 * (found + found.transpose(0, 2, 1))  # symmetric and positive definite, whatever the rounding
+        found = 0.5 * (found + found.transpose(0, 2, 1))  # symmetric and positive definite despite rounding
         inverse[slice(*span)] = found * (unit[:, :, None] * unit[:, None, :])
 
     short = [(k, min(k + 512, b)) for a, b in objective.spans for k in range(a, b, 512)]
@@ -132,7 +132,7 @@ def _block_inverse(objective: Objective, bend: np.ndarray) -> Solver:
 
 
 def _blocks(objective: Objective, bend: np.ndarray, first: int, last: int) -> np.ndarray:
-    """The p x p blocks of some agents."""
+    """Return the p x p blocks of the matrix for agents ``first`` to ``last - 1``."""
     some = slice(first, last)
     blocks = bend[some].copy() if bend.ndim == 3 else bend[some, :, None] * np.eye(objective.p)
     diagonal = np.einsum("ikk->ik", blocks)  # a view
@@ -142,7 +142,7 @@ def _blocks(objective: Objective, bend: np.ndarray, first: int, last: int) -> np
 
 
 def _dense_inverse(objective: Objective, bend: np.ndarray, n: int, p: int) -> Solver:
-    """Multiplication by the inverse of the whole matrix, by its Cholesky factor."""
+    """Return the function that multiplies by the inverse of the whole matrix, from its Cholesky factor."""
     whole = np.zeros((n, p, n, p))
     whole[np.arange(n), :, np.arange(n), :] = _blocks(
         objective, objective.blocks(bend) if bend.ndim == 1 else bend, 0, n
