@@ -196,7 +196,6 @@ class Squared(NamedTuple):
         return 0.5 * dual * dual + dual * label
 
     def domain(self, label):
-        """Interval of the slopes."""
         return -math.inf, math.inf
 
 
@@ -255,7 +254,6 @@ class Logistic(NamedTuple):
         return first + ((1.0 - b) * math.log1p(-b) if b < 1.0 else 0.0)
 
     def domain(self, label):
-        """Interval of the slopes."""
         return min(-label, 0.0), max(-label, 0.0)
 
 
@@ -292,7 +290,6 @@ class Hinge(NamedTuple):
         return t if -1.0 <= t <= 0.0 else math.inf
 
     def domain(self, label):
-        """Interval of the slopes."""
         return min(-label, 0.0), max(-label, 0.0)
 
 
@@ -347,7 +344,6 @@ class SmoothHinge(NamedTuple):
         return t + 0.5 * self.gamma * t * t if -1.0 <= t <= 0.0 else math.inf
 
     def domain(self, label):
-        """Interval of the slopes."""
         return min(-label, 0.0), max(-label, 0.0)
 
     @property
@@ -403,7 +399,6 @@ class Huber(NamedTuple):
         return 0.5 * dual * dual + dual * label if abs(dual) <= self.delta else math.inf
 
     def domain(self, label):
-        """Interval of the slopes."""
         return -self.delta, self.delta
 
     @property

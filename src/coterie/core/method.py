@@ -265,31 +265,24 @@ class Composition(Method):
     messages = property(lambda self: self.method.messages)  # type: ignore[assignment]
 
     def scratch_size(self, arrays, p):
-        """Those of the method."""
         return self.method.scratch_size(arrays, p)
 
     def fit_for(self, problem):
-        """Refuse what the method refuses."""
         self.method.fit_for(problem)
 
     def start(self, arrays, theta):
-        """State before the first letter."""
         return self.method.start(arrays, theta)
 
     def open(self, data, me, edges, slot):
-        """A new edge."""
         self.method.open(data, me, edges, slot)
 
     def greet(self, data, me, edges, outbox):
-        """The initial swap."""
         self.method.greet(data, me, edges, outbox)
 
     def wake(self, data, me, edges, randomness, outbox):
-        """The method's wake."""
         self.method.wake(data, me, edges, randomness, outbox)
 
     def receive(self, data, me, edges, message, outbox):
-        """What the method does with a message."""
         self.method.receive(data, me, edges, message, outbox)
 
     def inside(self, arrays, own, edge):

@@ -275,7 +275,6 @@ class TwoLayer(NamedTuple):
 
     @property
     def parts(self):
-        """Position of each named parameter."""
         f, q, c = self
         ends = np.cumsum([0, q * f, q, c * q, c]).tolist()
         names = ("body.weight", "body.bias", "head.weight", "head.bias")
@@ -381,7 +380,6 @@ class Softmax(NamedTuple):
 
     @property
     def parts(self):
-        """Position of each named parameter."""
         end = self.classes * self.inputs
         return {"weight": slice(0, end), "bias": slice(end, end + self.classes)}
 

@@ -8,7 +8,7 @@ several stages.
 Step of a job on theta, with g the gradient of f_i on a minibatch (McMahan et al. 2017, Algorithm 1, ClientUpdate):
 
     theta <- theta - rate (g + correction)                 on the parameters that the job trains
-        theta <- (theta + rate pull center) / (1 + rate pull)  on the parameters that are drawn to a center
+    theta <- (theta + rate pull center) / (1 + rate pull)  on the parameters that are drawn to a center
 
 The pull, a term ``pull/2 |theta - center|^2`` of the objective (FedProx, Ditto, edges), is a proximal step: an explicit
 one would diverge for agents with little weight.

@@ -518,8 +518,8 @@ class ResilientPooling(NamedTuple):
 
     For the squared and the logistic loss. An agent that wakes sends ``4 p + 1`` numbers to all neighbours, and nobody
     answers. From four neighbours on, extremes are left out; a population that contradicts an agent's own rows loses
-    its say, and an agent without rows takes its word. Like :class:`coterie.gossip.GossipPooling` it minimises no objective,
-    and weights of edges do not matter.
+    its say, and an agent without rows takes its word. Like :class:`coterie.gossip.GossipPooling` it minimises no
+    objective, and weights of edges do not matter.
 
     Parameters
     ----------

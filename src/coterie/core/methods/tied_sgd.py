@@ -48,8 +48,8 @@ class TiedSGD(DPSGD):
     local : SGD or Adam
         The steps of an agent between two messages.
     mixing : "metropolis" or "weights"
-        What averages of shared parameters weigh neighbours with, as in :class:`coterie.gossip.DPSGD`. Tied ones are drawn by
-        the weights of the graph.
+        What averages of shared parameters weigh neighbours with, as in :class:`coterie.gossip.DPSGD`. Tied ones are
+        drawn by the weights of the graph.
 
     Examples
     --------
