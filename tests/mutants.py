@@ -159,7 +159,7 @@ MUTANTS = (
         "clip-ignored",
         "core/private/mechanism.py",
         """unit = math.copysign(GRID / norm, slope) if abs(slope) * norm > clip else slope * (GRID / clip)
-        if not math.isfinite(unit):  # a slope that no row could balance
+        if not math.isfinite(unit):  # no row can balance this slope
             continue
         if grid_size(data.rows, r, unit, laplace) > limit:""",
         """unit = slope * (GRID / clip)

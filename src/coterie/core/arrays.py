@@ -411,7 +411,9 @@ def paper(arrays, model, batch=0):
 
 
 def owners(start: np.ndarray) -> np.ndarray:
-    """Return the owner of each edge, or of each row, as a position in the arrays, from the starts of each agent's part."""
+    """Return the owner of each edge, or of each row, as a position in the arrays, from the starts of each agent's
+    part.
+    """
     return np.repeat(np.arange(start.shape[0] - 1), np.diff(start))
 
 

@@ -40,7 +40,9 @@ def is_ours(thing):
 
 
 def classes_in(arguments):
-    """Return the classes of tuples from outside in the arguments of a kernel, and of models that only Python can call."""
+    """Return the classes of tuples from outside in the arguments of a kernel, and of models that only Python can
+    call.
+    """
     found: set[type] = set()
     _look_through(arguments, found)
     return frozenset(found)

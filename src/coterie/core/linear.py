@@ -64,7 +64,9 @@ def _add_all(factor, scale, vectors, count, out):
 @or_numpy(_add_all)
 @inline
 def add_all(factor, scale, vectors, count, out):
-    """``out += factor sum_k scale_k vectors_k`` over the first ``count`` items of an indexable collection of vectors."""
+    """``out += factor sum_k scale_k vectors_k`` over the first ``count`` items of an indexable collection of
+    vectors.
+    """
     four = count - count % 4
     for k in range(0, four, 4):
         s, t, u, v = factor * scale[k], factor * scale[k + 1], factor * scale[k + 2], factor * scale[k + 3]

@@ -32,8 +32,8 @@ from .arrays import (
 from .compile import class_of, fetch, inline, kernel, overload
 from .linear import copy_to
 
-#: What an account counts: messages and numbers sent, messages lost and doubled on the way; and from KINDS on, messages and
-#: numbers of each kind.
+#: What an account counts: messages and numbers sent, messages lost and doubled on the way; and from KINDS on, messages
+#: and numbers of each kind.
 MESSAGES, NUMBERS, LOST, DUPLICATED, KINDS = 0, 1, 2, 3, 4
 #: From so many agents on, the state of who wakes next is loaded while another one works: fewer are in the cache.
 MANY = 4_000

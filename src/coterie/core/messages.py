@@ -124,7 +124,9 @@ class Floats(Part):
         return 4 * count
 
     def write(self, numbers):
-        """Encode as little-endian floats; a number too large for a float becomes infinite, and the receiver refuses it."""
+        """Encode as little-endian floats; a number too large for a float becomes infinite, and the receiver refuses
+        it.
+        """
         with np.errstate(over="ignore"):
             return numbers.astype("<f4").tobytes()
 
@@ -249,7 +251,9 @@ class Levels(Part):
 
 @dataclass(frozen=True)
 class Number(Part):
-    """One number between two bounds. If not ``counted``, the number is left out of the count of bits, as in the papers."""
+    """One number between two bounds. If not ``counted``, the number is left out of the count of bits, as in the
+    papers.
+    """
 
     low: float = -math.inf
     high: float = math.inf
@@ -402,7 +406,9 @@ def prices_of(messages: Mapping[int, Any], p: int) -> tuple[np.ndarray, np.ndarr
 
 
 class Contents:
-    """The contents that messages of a method may have in a run, checked by a receiver before the method sees a message."""
+    """The contents that messages of a method may have in a run, checked by a receiver before the method sees a
+    message.
+    """
 
     def __init__(self, messages: Mapping[int, Any], bounds: Bounds):
         self.bounds, self.lengths = bounds, lengths_of(messages, bounds.p)

@@ -120,7 +120,7 @@ def _check_model(method: Any, problem: Any) -> None:
         )
     if not method.training.jobs and problem.curvature is None and not hasattr(problem.model, "curvatures"):
         raise MismatchError(
-            f"{method!r} takes steps of one over the curvature of a loss, and the curvature of {problem.model!r} is not "
-            "known: pass Problem.differentiable(..., curvature=...), or use a method that trains, such as "
+            f"{method!r} takes steps of one over the curvature of a loss, and the curvature of {problem.model!r} "
+            "is not known: pass Problem.differentiable(..., curvature=...), or use a method that trains, such as "
             "ct.gossip.TiedSGD()"
         )
