@@ -234,9 +234,9 @@ MUTANTS = (
     Mutant(
         "debit-after-the-noise",
         "engines/peer.py",
-        "self._ledger.debit()  # before the noise is drawn: what a crash loses is lost, and never spent twice\n"
+        "self._ledger.debit()  # before the noise is drawn: a crash loses budget, and never spends it twice\n"
         "        if dice is None:\n"
-        "            # the key that noise is made from: not a bit of it exists before\n"
+        "            # the key of the noise: no bit of it exists before\n"
         "            dice = system_dice(self.method.traffic.dice)\n",
         "pass\n"
         "        if dice is None:\n"

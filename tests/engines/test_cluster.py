@@ -280,7 +280,7 @@ def test_bad_clusters(wrong):
         ({"bytes": 5}, "bytes=... does not go with engine"),
         ({"wakes": 5, "engine": "ray"}, "engine='ray' must be a ct.Cluster"),
         ({"wakes": 5, "method": "global"}, r"GlobalModel\(\) is computed in one place: leave engine out"),
-        ({"wakes": 5, "method": ct.Learned(ct.CoordinateDescent(), ct.GraphRule())}, "learns who is tied to whom"),
+        ({"wakes": 5, "method": ct.Learned(ct.CoordinateDescent(), ct.GraphRule())}, "learns the graph"),
     ],
     ids=lambda value: "" if isinstance(value, str) else "-".join(value),
 )
@@ -334,8 +334,8 @@ def test_connections(monkeypatch):
     assert calls[4:] == ["end"]
 
     for words, hint in [
-        ("Version mismatch: The cluster was started with: Ray: 2.9.0", "install the same Ray and Python here as there"),
-        ("Invalid address format: auto", "say host and port"),
+        ("Version mismatch: The cluster was started with: Ray: 2.9.0", "install the versions of Ray and Python that the cluster has"),
+        ("Invalid address format: auto", "pass host and port"),
         ("Failed to connect", "if it is up: RAY_AUTH_MODE and RAY_AUTH_TOKEN must be the same"),
     ]:
         fake.init = functools.partial(refused, words)

@@ -524,7 +524,7 @@ def test_another_version_of_ray():
             print(error)
         """)
     assert "cannot reach a cluster at " in said
-    assert "(install the same Ray and Python here as there)" in said
+    assert "(install the versions of Ray and Python that the cluster has)" in said
 
 
 @pytest.mark.slow

@@ -114,7 +114,7 @@ def test_given_weights_are_a_mixing_matrix():
     assert_allclose(run.theta, same.theta, rtol=0, atol=1e-12)
     assert run.messages == 2 * len(EDGES) * 11  # and there is nothing else to tell
     assert same.messages == run.messages + 2 * len(EDGES)  # how many neighbours one has, once
-    with pytest.raises(MismatchError, match="weights are a mixing matrix: those of agent 4 sum up to"):
+    with pytest.raises(MismatchError, match="weights are a mixing matrix: those of agent 4 sum to"):
         ct.simulate(Linear().problem, ct.gossip.DPSGD(mixing="weights"), rounds=1)
     with pytest.raises(ParameterError, match="mixing = 'even': expected 'metropolis' or 'weights'"):
         ct.gossip.DPSGD(mixing="even")

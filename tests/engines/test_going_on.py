@@ -201,7 +201,7 @@ def test_a_run_from_a_file_is_what_was_saved(problem, tmp_path):
     assert again.problem.members == problem.members
     np.testing.assert_array_equal(again.model(3), run.model(3))
     assert path.read_bytes() == ct.save(run, tmp_path / "other.npz").read_bytes()
-    with pytest.raises(MismatchError, match="by its name only"):
+    with pytest.raises(MismatchError, match="only the name of its method"):
         again.bits()
     assert ct.load(ct.save(again, tmp_path / "again.npz")).bytes == run.bytes
 

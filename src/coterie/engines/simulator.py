@@ -69,8 +69,8 @@ def simulate(
     problem : Problem or ShardedProblem
         The latter is built in parts on the shards of ``engine``; without one, as a whole in this process.
     method : rule or str
-        Such as ``ct.CoordinateDescent()`` or ``"cd"``. A baseline (``ct.baselines.GlobalModel()``, ``"global"``, ...) is
-        computed at once, and nothing is sent.
+        Such as ``ct.CoordinateDescent()`` or ``"cd"``. A baseline (``ct.baselines.GlobalModel()``, ``"global"``, ...)
+        is computed at once, and nothing is sent.
     wakes : int, optional
         How many times some agent wakes, in all. May be left out when ``events`` are given, and for a private method
         whose budget is split for so many wakes of each agent: then every agent wakes as often, in random order.
@@ -127,9 +127,9 @@ def simulate(
         dense graphs, where few wakes do not. Refused for a private method, whose noise must be as it was planned.
     engine : Cluster, optional
         Run on a cluster, a block of agents on each of its shards: messages from one shard to another arrive up to n
-        wakes late, about one of each agent. Same seed, same number of shards, same bits. With the last wake all messages
-        under way are delivered, and answers to them; not so when ``until`` ends the run. Goes with ``wakes`` and a
-        method that keeps the edges as they are, not with ``events``, ``conditions``, ``changes`` or ``capacity``.
+        wakes late, about one of each agent. Same seed, same number of shards, same bits. With the last wake all
+        messages under way are delivered, and answers to them; not so when ``until`` ends the run. Goes with ``wakes``
+        and a method that keeps the edges as they are, not with ``events``, ``conditions``, ``changes`` or ``capacity``.
         A private method that is not told how long runs for as many wakes as its budget is split for, by Poisson clocks.
         Default: in this process.
     fetch : bool or callable, optional
