@@ -123,7 +123,7 @@ def test_errors_say_which_item_they_are_about(ray):
     ]:
         with pytest.raises(kind, match=message):
             mapped(ray, work, items, name=lambda k: f"item {k}")
-    with pytest.raises(ParameterError, match=r"cannot be sent there: .*lock"):
+    with pytest.raises(ParameterError, match=r"cannot be sent to the cluster: .*lock"):
         mapped(ray, threading.Lock().acquire, [0])
 
 

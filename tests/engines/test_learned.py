@@ -122,7 +122,7 @@ def test_graph_and_models_are_each_the_best_for_the_other(name, wakes, condition
 
 @pytest.mark.slow
 def test_every_message_is_accounted_for():
-    """An independent count of a run of ADMM, whose greetings are a kind of their own, from the edges after each wake."""
+    """An independent count of a run of ADMM, whose greetings are a kind of their own, by the edges after each wake."""
     problem, _ = two_groups()
     problem = problem.on(graph=ct.graphs.ring(10))
     driver = Immediate.of(problem, ct.Learned("admm", RULE, every=1), problem.local(), 3)

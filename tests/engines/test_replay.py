@@ -562,7 +562,7 @@ def small(n=6, p=2, seed=28):
         ("not wakes and rounds", MP, {"wakes": 1, "rounds": 1}),
         ("not wakes and vectors", MP, {"wakes": 1, "vectors": 1}),
         ("not vectors and bytes", MP, {"vectors": 1, "bytes": 1}),
-        ("say how long", MP, {}),
+        ("pass the length", MP, {}),
         ("vectors=-1", MP, {"vectors": -1}),
         ("bytes=0.5", MP, {"bytes": 0.5}),
         ("rounds=inf", MP, {"rounds": np.inf}),

@@ -409,7 +409,7 @@ def test_problems_that_cannot_be_private_are_refused():
     public = ct.Stumps(3, low=-1.0, high=1.0)
     classes = ct.Problem.boosting(data.with_labels([0, 1, 2] * 2), graph, base=public, loss="logistic", outputs=3)
     for problem, words in (
-        (ct.Problem.boosting(data, graph, base=3, loss="logistic"), "placed by everybody's data"),
+        (ct.Problem.boosting(data, graph, base=3, loss="logistic"), "computed from all agents' data"),
         (ct.Problem.boosting(data, graph, base=public), "one example can take all the weight"),
         (classes, "use one output"),
         (ct.Problem.boosting(data, graph, base=public, loss="hinge"), "kink"),

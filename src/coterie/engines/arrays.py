@@ -56,7 +56,7 @@ def choices(choice: Any, problem: Problem) -> np.ndarray:
     if given.shape != (graph.n, graph.n):
         raise ParameterError(f"choice must have shape ({graph.n}, {graph.n}); found {given.shape}")
     if not np.all((given.data >= 0) & np.isfinite(given.data)):
-        raise ParameterError("choice holds a negative or infinite number, or NaN: probabilities are needed")
+        raise ParameterError("choice holds a number that is negative or not finite: probabilities are needed")
     owner = np.repeat(np.arange(graph.n), np.diff(graph.start))
     chosen = np.asarray(given[owner, graph.peer]).ravel() if owner.size else np.zeros(0)
     if graph.directed:
