@@ -143,8 +143,8 @@ MUTANTS = (
     Mutant(
         "trimmed-count",
         "core/trimming.py",
-        "min(int(fraction * neighbours + ROUNDING), ",
-        "min(int(0.5 * fraction * neighbours + ROUNDING), ",
+        "min(int(fraction * neighbours + ROUNDING_TOLERANCE), ",
+        "min(int(0.5 * fraction * neighbours + ROUNDING_TOLERANCE), ",
         ("tests/engines/test_robust.py::test_copies_are_what_was_said_or_the_trimmed_mean_of_it",),
     ),
     Mutant(
@@ -178,8 +178,8 @@ MUTANTS = (
     Mutant(
         "debit-one-more",
         "core/private/account.py",
-        "spent <= limit * (1.0 + SLACK)",
-        "account[SPENT] < limit * (1.0 + SLACK)",
+        "spent <= limit * (1.0 + ROUNDING_SLACK)",
+        "account[SPENT] < limit * (1.0 + ROUNDING_SLACK)",
         ("tests/privacy/test_ledger.py::test_a_refusal_changes_nothing",),
     ),
     Mutant(

@@ -86,8 +86,8 @@ def test_shards_in_this_process(name, monkeypatch):
     assert abs(theta - best)[problem.determined].max() < 1e-6
     assert account[loop.MESSAGES] == messages(name, WAKES)
     # Looking on the way, in the middle of supersteps too, and a box that is emptied all the time change nothing.
-    monkeypatch.setattr(shard, "BOX", 1)
-    monkeypatch.setattr(shard, "CHUNK", 7)
+    monkeypatch.setattr(shard, "BUFFER_MESSAGES", 1)
+    monkeypatch.setattr(shard, "WAKES_PER_DRAW", 7)
     with driver_of(name, METHODS[name]) as driver:
         for steps in (1, 5, 7, 40, 2, 600, 0, WAKES - 655):
             driver.advance(steps, loop.NO_LIMIT)

@@ -63,8 +63,8 @@ def same(one, other):
 @pytest.fixture
 def fine(monkeypatch):
     """No level is too small for several threads, and spans are short."""
-    monkeypatch.setattr(parallel, "GRAIN", 1)
-    monkeypatch.setattr(parallel, "SPAN", 50)
+    monkeypatch.setattr(parallel, "MIN_WAKES_PER_CALL", 1)
+    monkeypatch.setattr(parallel, "MAX_ARRANGED_WAKES", 50)
 
 
 @pytest.mark.parametrize("graph", GRAPHS)

@@ -137,7 +137,7 @@ def test_every_method(name):
 @pytest.mark.parametrize("count", [1, 3])
 def test_room_for_larger_models(count, monkeypatch):
     """No step of a neighbour is lost for want of room: nobody asks for a whole model again."""
-    monkeypatch.setattr(boosting, "ROOM", 0)
+    monkeypatch.setattr(boosting, "SPARE_ENTRIES", 0)
     problem = ct.engines.ShardedProblem(build, N, ct.Problem.boosting, base=ct.Stumps(40, low=-1.0, high=1.0), beta=3.0)
     for seed in range(6):
         run = ct.simulate(problem, FW, wakes=8 * N, seed=seed, start="zeros", engine=Local(shards=count), fetch=True)

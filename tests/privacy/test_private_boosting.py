@@ -20,7 +20,7 @@ from coterie.core.arrays import REFUSED, data_of, row, rows
 from coterie.core.linear import rows_of
 from coterie.core.methods.boosting import MISSED, STEP, WHOLE, move
 from coterie.core.private.account import RELEASES
-from coterie.core.private.boosting import HIGHEST, SENSITIVITY, clipped_votes, drawn_vertex, score_all
+from coterie.core.private.boosting import MAX_SCORE, SENSITIVITY, clipped_votes, drawn_vertex, score_all
 from coterie.core.private.noise import KEY
 from coterie.core.private.terms import GRID
 from coterie.engines.arrays import arrays_of
@@ -206,7 +206,7 @@ def test_no_example_changes_a_score_by_more_than_the_sensitivity(loss):
                     assert heard
                     table.append(scores)
             tables.append(np.array(table))
-        assert np.abs(tables).max() <= HIGHEST
+        assert np.abs(tables).max() <= MAX_SCORE
         change = int(np.abs(tables[0] - tables[1]).max())
         assert change <= SENSITIVITY == 2 * GRID
         widest = max(widest, change)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 #: Largest number of entries in the rows of one batch.
-NUMBERS = 200_000
+MAX_BATCH_ENTRIES = 200_000
 
 
 def batches(sizes: np.ndarray, columns: int) -> Iterator[tuple[np.ndarray, int]]:
@@ -26,7 +26,7 @@ def batches(sizes: np.ndarray, columns: int) -> Iterator[tuple[np.ndarray, int]]
         width = steps[k]
         if width:
             agents = np.flatnonzero(group == k)
-            step = max(1, NUMBERS // (width * max(1, columns)))
+            step = max(1, MAX_BATCH_ENTRIES // (width * max(1, columns)))
             for first in range(0, len(agents), step):
                 yield agents[first : first + step], width
 
@@ -40,4 +40,4 @@ def padded(start: np.ndarray, sizes: np.ndarray, width: int) -> tuple[np.ndarray
 
 def jobs(n_jobs: int | None, numbers: float) -> int | None:
     """Return the number of threads: by default, one if rows of `numbers` entries fill fewer than two batches."""
-    return 1 if n_jobs is None and numbers < 2 * NUMBERS else n_jobs
+    return 1 if n_jobs is None and numbers < 2 * MAX_BATCH_ENTRIES else n_jobs

@@ -32,7 +32,7 @@ except ImportError:  # Windows
 log = logging.getLogger("coterie")
 
 #: Seconds to wait for another process: one that is stopped, but not killed, keeps its locks.
-PATIENCE = 600.0
+LOCK_TIMEOUT_SECONDS = 600.0
 
 #: Classes from outside, by label, while a kernel that uses these is loaded, to restore its types.
 reading: ContextVar[dict[str, type]] = ContextVar("reading")
@@ -103,7 +103,7 @@ def _alone(path, what):
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):  # on a disk without locks, two processes may compile the same kernel
             file = stack.enter_context(path.open("a"))
-            end, pause = time.monotonic() + PATIENCE, 0.001
+            end, pause = time.monotonic() + LOCK_TIMEOUT_SECONDS, 0.001
             while not _locked(file) and time.monotonic() < end:
                 if 0.1 < pause < 0.2:
                     log.info("waiting for another process, which compiles %s", what)

@@ -17,7 +17,7 @@ from .compile import class_of, inline, noinline, or_numpy, overload
 from .linear import DenseRows, axpy, copy_to, dot, fill
 
 #: Largest number of Newton steps per call; the next call continues.
-STEPS = 30
+MAX_NEWTON_STEPS = 30
 
 
 class Steps(NamedTuple):
@@ -113,7 +113,7 @@ def find_mode(data, noise, shift, center, root, steps, theta, inverse, draft):
     for k in range(p):
         if root[k] == 0.0:
             theta[k] = center[k]
-    for _ in range(STEPS):
+    for _ in range(MAX_NEWTON_STEPS):
         fill(0.0, inverse)
         fill(0.0, slope)
         level = 0.0

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from .._threads import in_threads, one_thread
-from .batches import NUMBERS
+from .batches import MAX_BATCH_ENTRIES
 from .compile import fetch, inline, inline_sum, kernel, noinline, or_numpy
 from .rules import NamedTuple, remake, rule
 
@@ -430,7 +430,7 @@ def diagonal_kernel(rows, start, scale, out):
 
 
 #: Largest number of entries of a work array in batched dense algebra.
-BATCH = 1 << 22
+MAX_WORK_ENTRIES = 1 << 22
 
 
 @one_thread()
@@ -461,9 +461,9 @@ def gram_norms(rows, start, p, n_jobs=None):
 
     parts = []
     for m in np.unique(sizes[sizes > 0]):  # agents with equally many rows form batches for LAPACK
-        agents, at_once = np.flatnonzero(sizes == m), max(1, NUMBERS // (m * p))
+        agents, at_once = np.flatnonzero(sizes == m), max(1, MAX_BATCH_ENTRIES // (m * p))
         parts += [(agents[k : k + at_once], m) for k in range(0, agents.shape[0], at_once)]
-    in_threads(work, parts, n_jobs if start[-1] * p > 4 * NUMBERS else 1)
+    in_threads(work, parts, n_jobs if start[-1] * p > 4 * MAX_BATCH_ENTRIES else 1)
     return np.maximum(norms, 0.0)
 
 

@@ -36,10 +36,10 @@ from .linear import copy_to
 #: messages and numbers of each kind.
 MESSAGES, NUMBERS, LOST, DUPLICATED, KINDS = 0, 1, 2, 3, 4
 #: Number of agents from which the next agent's state is prefetched; the states of fewer agents fit in the cache.
-MANY = 4_000
+PREFETCH_MIN_AGENTS = 4_000
 #: Fields of a state that are recomputed when an agent's data change: results computed from data, and the number of
 #: agents.
-ANEW = ("cache", "n_agents")
+RECOMPUTED_FIELDS = ("cache", "n_agents")
 
 
 def new_account(method):
@@ -213,7 +213,7 @@ def _partner(method, arrays, k, randomness):
 @inline
 def who_is_next(arrays, order, peers, t):
     """Return the agent that wakes after wake t, for prefetching; VACANT if not needed."""
-    if arrays.address.shape[0] < MANY or t + 2 >= order.shape[0] or peers[t] == EVERYONE:
+    if arrays.address.shape[0] < PREFETCH_MIN_AGENTS or t + 2 >= order.shape[0] or peers[t] == EVERYONE:
         return VACANT
     return order[t + 1]
 
@@ -347,7 +347,7 @@ def partial_round(method, arrays, own, edge, present, outbox, egress, account):
 
 
 @kernel
-def together(method, arrays, own, edge, present, dice, moment, outbox, egress, account):
+def training_round(method, arrays, own, edge, present, dice, moment, outbox, egress, account):
     """Run one synchronous round of a method that trains: the present agents wake, and then their messages are
     delivered.
     """

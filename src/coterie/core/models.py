@@ -25,7 +25,7 @@ from .losses import REALS, pooled_value
 from .rules import NamedTuple, checked, rule
 
 #: Rows of a block of a gradient, which computes all margins, then all slopes, then their sum; and of a network.
-BLOCK, ROWS = 32, 16
+LINEAR_BLOCK_ROWS, NETWORK_BLOCK_ROWS = 32, 16
 
 
 def look_ahead(ahead, part, parts):
@@ -70,10 +70,10 @@ class Linear(NamedTuple):
     @or_numpy(_add_linear_gradient)
     def gradient(self, data, theta, scale, out):
         """Add the gradient of the weighted losses of the agent's rows."""
-        weight, slopes = scale * data.row_weight, room(BLOCK)
-        part, parts = 0, 3 * ((data.labels.shape[0] + BLOCK - 1) // BLOCK)
-        for first in range(0, data.labels.shape[0], BLOCK):
-            last = min(first + BLOCK, data.labels.shape[0])
+        weight, slopes = scale * data.row_weight, room(LINEAR_BLOCK_ROWS)
+        part, parts = 0, 3 * ((data.labels.shape[0] + LINEAR_BLOCK_ROWS - 1) // LINEAR_BLOCK_ROWS)
+        for first in range(0, data.labels.shape[0], LINEAR_BLOCK_ROWS):
+            last = min(first + LINEAR_BLOCK_ROWS, data.labels.shape[0])
             # Prefetch in small parts: a core keeps only some dozens of loads under way.
             look_ahead(data.ahead, part, parts)
             data.rows.dots(first, last, theta, slopes)
@@ -202,12 +202,12 @@ def _loss(score, label):
 def _sheets(model, sheet):
     """Split scratch space for a block of rows: features, activations, gradients of these, and scores."""
     f, q, c = model.inputs, model.hidden, model.outputs
-    a, b = ROWS * f, ROWS * q
+    a, b = NETWORK_BLOCK_ROWS * f, NETWORK_BLOCK_ROWS * q
     return (
-        sheet[:a].reshape(ROWS, f),
-        sheet[a : a + b].reshape(ROWS, q),
-        sheet[a + b : a + 2 * b].reshape(ROWS, q),
-        sheet[a + 2 * b : a + 2 * b + ROWS * c].reshape(ROWS, c),
+        sheet[:a].reshape(NETWORK_BLOCK_ROWS, f),
+        sheet[a : a + b].reshape(NETWORK_BLOCK_ROWS, q),
+        sheet[a + b : a + 2 * b].reshape(NETWORK_BLOCK_ROWS, q),
+        sheet[a + 2 * b : a + 2 * b + NETWORK_BLOCK_ROWS * c].reshape(NETWORK_BLOCK_ROWS, c),
     )
 
 
@@ -270,7 +270,7 @@ class TwoLayer(NamedTuple):
     outputs: int
 
     size = property(lambda self: self.hidden * (self.inputs + 1) + self.outputs * (self.hidden + 1))
-    scratch = property(lambda self: ROWS * (self.inputs + 2 * self.hidden + self.outputs))
+    scratch = property(lambda self: NETWORK_BLOCK_ROWS * (self.inputs + 2 * self.hidden + self.outputs))
     classes = property(lambda self: 0 if self.outputs == 1 else self.outputs)
 
     @property
@@ -304,8 +304,8 @@ class TwoLayer(NamedTuple):
         """Compute the weighted losses of the agent's rows."""
         X, hidden, _, score = _sheets(self, data.sheet)
         value = 0.0
-        for first in range(0, data.labels.shape[0], ROWS):
-            m = min(ROWS, data.labels.shape[0] - first)
+        for first in range(0, data.labels.shape[0], NETWORK_BLOCK_ROWS):
+            m = min(NETWORK_BLOCK_ROWS, data.labels.shape[0] - first)
             _forward(self, data, first, m, theta, X, hidden, score)
             for r in range(m):
                 value += _loss(score[r], data.labels[first + r])
@@ -317,8 +317,8 @@ class TwoLayer(NamedTuple):
         f, q, c = self.inputs, self.hidden, self.outputs
         body, head, weight = q * f, q * (f + 1), scale * data.row_weight
         X, hidden, back, score = _sheets(self, data.sheet)
-        for first in range(0, data.labels.shape[0], ROWS):
-            m = min(ROWS, data.labels.shape[0] - first)
+        for first in range(0, data.labels.shape[0], NETWORK_BLOCK_ROWS):
+            m = min(NETWORK_BLOCK_ROWS, data.labels.shape[0] - first)
             _forward(self, data, first, m, theta, X, hidden, score)
             for r in range(m):
                 mine, activation, slopes = back[r], hidden[r], score[r]
@@ -345,7 +345,10 @@ def _add_softmax_gradient(model, data, theta, scale, out):
 def _score(model, data, first, m, theta):
     """Copy rows into contiguous memory, and return them with their scores."""
     f, c = model.inputs, model.classes
-    X, score = data.sheet[: ROWS * f].reshape(ROWS, f), data.sheet[ROWS * f : ROWS * (f + c)].reshape(ROWS, c)
+    X, score = (
+        data.sheet[: NETWORK_BLOCK_ROWS * f].reshape(NETWORK_BLOCK_ROWS, f),
+        data.sheet[NETWORK_BLOCK_ROWS * f : NETWORK_BLOCK_ROWS * (f + c)].reshape(NETWORK_BLOCK_ROWS, c),
+    )
     _take_rows(data, first, m, X)
     _products(X, m, c, theta[: c * f], theta[c * f :], score)
     return X, score
@@ -376,7 +379,7 @@ class Softmax(NamedTuple):
     classes: int
 
     size = property(lambda self: self.classes * (self.inputs + 1))
-    scratch = property(lambda self: ROWS * (self.inputs + self.classes))
+    scratch = property(lambda self: NETWORK_BLOCK_ROWS * (self.inputs + self.classes))
 
     @property
     def parts(self):
@@ -407,8 +410,8 @@ class Softmax(NamedTuple):
     def value(self, data, theta):
         """Compute the weighted losses of the agent's rows."""
         value = 0.0
-        for first in range(0, data.labels.shape[0], ROWS):
-            m = min(ROWS, data.labels.shape[0] - first)
+        for first in range(0, data.labels.shape[0], NETWORK_BLOCK_ROWS):
+            m = min(NETWORK_BLOCK_ROWS, data.labels.shape[0] - first)
             _, score = _score(self, data, first, m, theta)
             for r in range(m):
                 value += _loss(score[r], data.labels[first + r])
@@ -418,8 +421,8 @@ class Softmax(NamedTuple):
     def gradient(self, data, theta, scale, out):
         """Add ``scale`` times the gradient, by blocks of rows."""
         c, weight = self.classes, scale * data.row_weight
-        for first in range(0, data.labels.shape[0], ROWS):
-            m = min(ROWS, data.labels.shape[0] - first)
+        for first in range(0, data.labels.shape[0], NETWORK_BLOCK_ROWS):
+            m = min(NETWORK_BLOCK_ROWS, data.labels.shape[0] - first)
             X, score = _score(self, data, first, m, theta)
             for r in range(m):
                 _slopes(score[r], data.labels[first + r], weight)

@@ -13,12 +13,12 @@ from .losses import REALS, Logistic, loss
 from .rules import NamedTuple
 
 #: Exclusive bound on offsets; a label is stored as its sign times (FAR + offset).
-FAR = 1024.0
+OFFSET_BOUND = 1024.0
 
 
 def with_offsets(labels: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     """Encode labels -1 and +1, and offsets, as labels of :class:`Offset`."""
-    return labels * (FAR + np.clip(offsets, -0.5 * FAR, 0.5 * FAR))
+    return labels * (OFFSET_BOUND + np.clip(offsets, -0.5 * OFFSET_BOUND, 0.5 * OFFSET_BOUND))
 
 
 @loss(labels=REALS)  # encoded signs and offsets
@@ -29,24 +29,24 @@ class Offset(NamedTuple):
 
     def value(self, margin, label):
         """Value of the inner loss at z + o."""
-        return self.loss.value(margin + (abs(label) - FAR), 1.0 if label > 0.0 else -1.0)
+        return self.loss.value(margin + (abs(label) - OFFSET_BOUND), 1.0 if label > 0.0 else -1.0)
 
     def derivative(self, margin, label):
         """Derivative of the inner loss at z + o."""
-        return self.loss.derivative(margin + (abs(label) - FAR), 1.0 if label > 0.0 else -1.0)
+        return self.loss.derivative(margin + (abs(label) - OFFSET_BOUND), 1.0 if label > 0.0 else -1.0)
 
     def curvature(self, margin, label):
         """Curvature of the inner loss at z + o."""
-        return self.loss.curvature(margin + (abs(label) - FAR), 1.0 if label > 0.0 else -1.0)
+        return self.loss.curvature(margin + (abs(label) - OFFSET_BOUND), 1.0 if label > 0.0 else -1.0)
 
     def prox(self, center, step, label):
         """Prox of the inner loss, shifted by o."""
-        offset = abs(label) - FAR
+        offset = abs(label) - OFFSET_BOUND
         return self.loss.prox(center + offset, step, 1.0 if label > 0.0 else -1.0) - offset
 
     def conjugate(self, dual, label):
         """``l*(u, y) - u o``."""
-        return self.loss.conjugate(dual, 1.0 if label > 0.0 else -1.0) - dual * (abs(label) - FAR)
+        return self.loss.conjugate(dual, 1.0 if label > 0.0 else -1.0) - dual * (abs(label) - OFFSET_BOUND)
 
     def domain(self, label):
         """Domain of the inner loss."""

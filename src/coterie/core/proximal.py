@@ -35,13 +35,13 @@ from .rules import rule
 #: Dual ascent stops when no margin z moves by more than ``TOLERANCE (1 + |z|)`` in a sweep over the examples ...
 TOLERANCE = 1e-12
 #: ... or after this number of sweeps: the next step continues.
-SWEEPS = 2_000
+MAX_SWEEPS = 2_000
 #: Number of sweeps after which a smooth loss with enough examples switches to Newton's method.
-PATIENCE = 100
+SWEEPS_BEFORE_NEWTON = 100
 #: ... with these thresholds, since curvatures may jump. The error left after a step is about the square of its gain.
-NEWTON = Steps(near=1e-12, enough=1e-20, part=1.0)
+NEWTON_STEPS = Steps(near=1e-12, enough=1e-20, part=1.0)
 #: Weight of the pull of an agent without edges to its own last model, as a fraction of its mean curvature.
-INERTIA = 0.1
+ISOLATED_PULL_RATIO = 0.1
 
 
 class Cache(NamedTuple):
@@ -60,7 +60,7 @@ def prepare(arrays: AgentArrays, p: int, steps: int = 0) -> Cache:
     bend = arrays.loss.smoothness if np.isfinite(arrays.loss.smoothness) else 1.0
     loss_weight = 1.0 if arrays.scaled else arrays.loss_weight  # as importance() without edges
     mean = loss_weight * bend * arrays.row_weight * np.bincount(owner, weights=squares, minlength=count.shape[0]) / p
-    alone = np.where(mean > 0, INERTIA * mean, 1.0)
+    alone = np.where(mean > 0, ISOLATED_PULL_RATIO * mean, 1.0)
     if steps > 0:
         return Cache(alone, GradientSteps(np.full(count.shape[0], steps)))
     if arrays.loss.proximal == MEAN:
@@ -185,13 +185,13 @@ class DualAscent(NamedTuple):
             return
         for r in range(m):
             data.rows.add(r, -a / kappa * self.dual[r], theta)
-        for sweep in range(SWEEPS):
-            if sweep >= PATIENCE and self.inverse.shape[0] > 0:
+        for sweep in range(MAX_SWEEPS):
+            if sweep >= SWEEPS_BEFORE_NEWTON and self.inverse.shape[0] > 0:
                 p = theta.shape[0]
                 middle, root, rest = draft[:p], draft[p : 2 * p], draft[2 * p :]
                 for k in range(p):
                     middle[k], root[k] = weight * center[k] / kappa, math.sqrt(a / kappa)
-                find_mode(data, 1.0, None, middle, root, NEWTON, theta, self.inverse, rest)
+                find_mode(data, 1.0, None, middle, root, NEWTON_STEPS, theta, self.inverse, rest)
                 for r in range(m):
                     self.dual[r] = data.loss.derivative(data.rows.dot(r, theta), data.labels[r])
                 break
@@ -227,7 +227,7 @@ class GradientSteps(NamedTuple):
 
 
 @inline
-def alone(me, center):
+def isolated_pull(me, center):
     """Return center and weight for an agent without edges: a proximal step from its last model."""
     copy_to(me.theta, center)
     return me.cache.alone

@@ -5,13 +5,13 @@ from __future__ import annotations
 from .compile import inline, or_numpy
 
 #: Tolerance for rounding: a fraction of neighbours this close to an integer is that integer.
-ROUNDING = 1e-9
+ROUNDING_TOLERANCE = 1e-9
 
 
 @inline
 def trimmed_count(fraction, neighbours):
     """Return how many values to leave out at either end, at most so many that one remains."""
-    return min(int(fraction * neighbours + ROUNDING), max(0, neighbours - 1) // 2)
+    return min(int(fraction * neighbours + ROUNDING_TOLERANCE), max(0, neighbours - 1) // 2)
 
 
 @or_numpy(lambda values: values.sort())

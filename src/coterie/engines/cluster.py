@@ -35,11 +35,11 @@ HINTS = {
     "timed out": "nothing answers: is the port open to this machine?",
 }
 #: Seconds within which a cluster must answer.
-PREAUTH = 10.0
+CONNECT_TIMEOUT_SECONDS = 10.0
 #: Tasks submitted ahead of the first unfinished one, for each task that the cluster can run at a time.
-AHEAD = 2
+TASKS_AHEAD = 2
 #: Attribute of a failed task's error that carries the task's log records and warnings.
-SAID = "_coterie_said"
+LOG_ATTRIBUTE = "_coterie_said"
 
 #: Whether this code runs inside a task of :meth:`Cluster.map`.
 _in_task: ContextVar[bool] = ContextVar("coterie_in_task", default=False)
@@ -130,7 +130,7 @@ class Cluster:
                     # Not None, which would also look for a running cluster of another user.
                     ray.init(address="local", include_dashboard=False, **quiet)
                 else:
-                    _preauth(self.address)
+                    _check_reachable(self.address)
                     ray.init(address=self.address, **quiet)
             except Exception as error:
                 what = "start Ray on this machine" if self.address is None else f"reach a cluster at {self.address!r}"
@@ -205,7 +205,7 @@ class Cluster:
         object
             Result of the function.
         """
-        items, told, done, turn = list(items), _Told(), {}, 0
+        items, told, done, turn = list(items), _TaskResults(), {}, 0
         with closing(self._finished(ray, function, items, progress)) as finished:
             for place, reference in finished:
                 done[place] = reference
@@ -233,7 +233,7 @@ class Cluster:
         (int, object)
             Index of the item, from 0, and the result of the function.
         """
-        items, told = list(items), _Told()
+        items, told = list(items), _TaskResults()
         with closing(self._finished(ray, function, items, progress)) as finished:
             for place, reference in finished:
                 yield place, told.get(ray, reference, items[place], name)
@@ -244,7 +244,7 @@ class Cluster:
         """Yield indices and references of tasks as they end, with or without an error."""
         if not items:
             return
-        limit = self.count(ray, len(items)) * (AHEAD if self.shards is None else 1)
+        limit = self.count(ray, len(items)) * (TASKS_AHEAD if self.shards is None else 1)
         task = ray.remote(num_cpus=self.cpus, max_retries=3)(_recorded)
         try:
             function = ray.put(function)
@@ -315,14 +315,14 @@ def _recorded(
             warnings.showwarning = keep
             return function(item), worker_log.take(), list(warned)
     except Exception as error:
-        setattr(error, SAID, (worker_log.take(), list(warned)))
+        setattr(error, LOG_ATTRIBUTE, (worker_log.take(), list(warned)))
         raise
     finally:
         _in_task.reset(outside)
         log.removeHandler(worker_log)
 
 
-class _Told:
+class _TaskResults:
     """Results of tasks; repeats their log records and warnings in this process, each warning once."""
 
     def __init__(self) -> None:
@@ -334,7 +334,7 @@ class _Told:
             try:
                 result, records, warned = ray.get(reference)
             except ray.exceptions.RayTaskError as error:
-                self._say(*getattr(error.cause, SAID, ((), ())))
+                self._say(*getattr(error.cause, LOG_ATTRIBUTE, ((), ())))
                 raise
         self._say(records, warned)
         return result
@@ -347,8 +347,8 @@ class _Told:
                 warnings.warn_explicit(text, category, filename, lineno)
 
 
-def _preauth(address: str) -> None:
+def _check_reachable(address: str) -> None:
     """Raise if the cluster does not answer: Ray itself would retry for many minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if host and port.isdecimal():
-        socket.create_connection((host.strip("[]"), int(port)), timeout=PREAUTH).close()
+        socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_TIMEOUT_SECONDS).close()

@@ -31,7 +31,7 @@ from .arrays import arrays_of
 from .conditions import Conditions
 from .parallel import MANY_AGENTS, Team
 from .state import State, edges_of, restored, with_edges
-from .together import together
+from .together import round_in_python
 from .wire import prices
 
 
@@ -86,7 +86,7 @@ def options_of(given: Mapping[str, Any]) -> Options:
 
 
 #: Reasons why most kinds of runs refuse an option.
-ELSEWHERE = {
+USUAL_REFUSALS = {
     "lock_free": "lock_free=True is for wakes whose messages arrive at once: leave it out",
     "fetch": "fetch=... is for models on a cluster: leave it out, or pass engine=ct.Cluster(...)",
 }
@@ -277,11 +277,11 @@ class Driver(ABC):
         self._problem = problem.on(graph=graph_of(before)) if self.method.edges.spare else problem
         self.arrays = arrays_of(self._problem, self.choice, self.method.edges.spare, batch=self.method.training.batch)
         new_own, new_edge = self.method.start(self.arrays, own.theta)
-        self.own = loop.moved(own, new_own, slice(None), slice(None), skip=loop.ANEW)
+        self.own = loop.moved(own, new_own, slice(None), slice(None), skip=loop.RECOMPUTED_FIELDS)
         (old, there), (new, here) = _ends(before), _ends(self.arrays)
         _, one, other = np.intersect1d(old, new, assume_unique=True, return_indices=True)
         there, here = there[one], here[other]
-        self.edge = loop.moved(edge, new_edge, there, here, skip=loop.ANEW)
+        self.edge = loop.moved(edge, new_edge, there, here, skip=loop.RECOMPUTED_FIELDS)
         self.outbox = new_outbox(self.method, self.arrays, problem.p, self.capacity)
         strangers = self.arrays.peer.copy()
         if self.method.edges.greets_all:
@@ -344,7 +344,7 @@ def undeliverable(method: Any, outbox: Any) -> CapacityError:
     return CapacityError(
         f"{method!r} posted a message that cannot be delivered: more, or longer, than the "
         f"{method.traffic.max_messages} of {outbox.text.shape[1]} numbers that it declares for one event, or to "
-        "an address of no agent"
+        "no agent's address"
     )
 
 
@@ -382,7 +382,7 @@ class Immediate(Driver):
     edge to edge. With several `jobs`, wakes run in parallel.
     """
 
-    refuses: Mapping[str, str] = MappingProxyType({"fetch": ELSEWHERE["fetch"]})
+    refuses: Mapping[str, str] = MappingProxyType({"fetch": USUAL_REFUSALS["fetch"]})
     kept = (*Driver.kept, "elapsed", "drawn")
 
     @classmethod
@@ -501,7 +501,7 @@ def _jobs(problem: Problem, method: Any, n_jobs: Any, lock_free: bool) -> int:
 class Synchronous(Driver):
     """Synchronous rounds: all agents act, or those that the `conditions` select, then all messages are delivered."""
 
-    refuses = {"capacity": IN_ROUNDS} | ELSEWHERE
+    refuses = {"capacity": IN_ROUNDS} | USUAL_REFUSALS
     kept = (*Driver.kept, "acted")
 
     @classmethod
@@ -558,7 +558,7 @@ class Synchronous(Driver):
             post = self.outbox, self.egress, self.account
             if self.method.training.jobs:  # models that can train all agents at once do so
                 dice = self.fate.random((n, self.method.traffic.dice))
-                act: Any = together if hasattr(self.arrays.model, "gradients") else loop.together
+                act: Any = round_in_python if hasattr(self.arrays.model, "gradients") else loop.training_round
                 act(*self.agents, present, dice, float(self.done), *post)
             else:
                 loop.partial_round(*self.agents, present, *post)
@@ -571,7 +571,7 @@ class Synchronous(Driver):
 class Timed(Driver):
     """Simulation in which messages take time, or never arrive."""
 
-    refuses = {"events": "events replay a schedule and conditions draw one: pass one of the two"} | ELSEWHERE
+    refuses = {"events": "events replay a schedule and conditions draw one: pass one of the two"} | USUAL_REFUSALS
     kept = (*Driver.kept, "queue")
 
     @classmethod

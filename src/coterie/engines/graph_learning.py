@@ -25,7 +25,7 @@ from .simulator import simulate
 log = logging.getLogger("coterie")
 
 #: Up to this number of agents, each agent may ask all others; with more agents, those with the nearest models.
-EVERYBODY, NEAREST = 100, 30
+MAX_AGENTS_ASKING_ALL, NEAREST_CANDIDATES = 100, 30
 #: Rough speed for the message before the start, for kappa = 5 and twenty coefficients, without help of the cache.
 WAKES_PER_SECOND = 80_000.0
 
@@ -33,7 +33,11 @@ WAKES_PER_SECOND = 80_000.0
 def nearest_peers(models: np.ndarray, kappa: int, seed: Any = 0) -> Uniform | CandidateList:
     """Return the sampler for known models: all agents if there are few, those with the nearest models otherwise."""
     n = len(models)
-    return Uniform() if n <= EVERYBODY else CandidateList(nearest(models, min(max(NEAREST, kappa), n - 1), seed=seed))
+    return (
+        Uniform()
+        if n <= MAX_AGENTS_ASKING_ALL
+        else CandidateList(nearest(models, min(max(NEAREST_CANDIDATES, kappa), n - 1), seed=seed))
+    )
 
 
 def learn_graph(
@@ -125,7 +129,7 @@ def learn_graph(
         name="graph",
     )
     if wakes is None:
-        wakes = n * max(200, 25 * (n - 1 if n <= EVERYBODY else NEAREST) // rule.kappa)
+        wakes = n * max(200, 25 * (n - 1 if n <= MAX_AGENTS_ASKING_ALL else NEAREST_CANDIDATES) // rule.kappa)
     log.info("learning the graph of %d agents in %d wakes, about %.3g s", n, wakes, wakes / WAKES_PER_SECOND)
     if isinstance(sampling, str) and sampling == "nearest":
         sampling = nearest_peers(theta, rule.kappa, seed)

@@ -28,18 +28,18 @@ FOOTPRINTS = ("edges", "partner")
 #: Number of agents from which threads are used by default: a level holds about n / (3 (degree + 1)) wakes.
 MANY_AGENTS = 10_000
 #: Smallest number of wakes per thread call: a call takes some microseconds, as does a wake.
-GRAIN = 32
+MIN_WAKES_PER_CALL = 32
 #: Parts of a level for each thread: a thread that is done takes another part.
-PARTS = 4
+PARTS_PER_THREAD = 4
 #: Largest number of wakes that are arranged at a time, while earlier wakes run.
-SPAN = 1 << 15
+MAX_ARRANGED_WAKES = 1 << 15
 #: Levels are counted up to this number, then from zero again.
-HIGHEST = 1 << 30
+MAX_LEVEL = 1 << 30
 
 Slice = tuple[int, int]
 
 
-class Hand(NamedTuple):
+class ThreadArrays(NamedTuple):
     """Arrays that one thread writes to, besides the state of agents."""
 
     outbox: Outbox
@@ -68,9 +68,9 @@ class Team:
         done = 0
         while True:
             sure = certain(driver, events[0][done:], budget)
-            if sure < self.count * GRAIN:
+            if sure < self.count * MIN_WAKES_PER_CALL:
                 return done
-            cuts = [*range(done, done + sure, SPAN), done + sure]
+            cuts = [*range(done, done + sure, MAX_ARRANGED_WAKES), done + sure]
             spans = [[part[a:b] for part in events] for a, b in itertools.pairwise(cuts)]
             ready = self._arranged(driver, spans[0])
             for following in [*spans[1:], None]:
@@ -83,12 +83,12 @@ class Team:
         """Let the threads process wakes that are arranged in stages."""
         box, nobody = driver.outbox, loop.new_egress(0, 1)
         arrays = driver.arrays
-        hands = [Hand(box, driver.egress, driver.account, arrays.sheet, arrays.picked)]
+        hands = [ThreadArrays(box, driver.egress, driver.account, arrays.sheet, arrays.picked)]
         for _ in range(1, self.count):
             outbox = new_outbox(driver.method, arrays, driver.problem.p, box.to.shape[0])
             egress, account = nobody._replace(counter=np.zeros(2, np.int64)), loop.new_account(driver.method)
             picked = PickedRows(arrays.picked.rows, np.zeros_like(arrays.picked.pick))
-            hands.append(Hand(outbox, egress, account, np.zeros_like(arrays.sheet), picked))
+            hands.append(ThreadArrays(outbox, egress, account, np.zeros_like(arrays.sheet), picked))
         for stage in stages:
             while stage:
                 stage = self._at_once(driver, events, hands, stage)
@@ -104,7 +104,7 @@ class Team:
         """Return the wakes in the order of their levels, and the stages in which they run."""
         if self.lock_free:
             return events, [self._parts(0, events[0].shape[0])]
-        if self._floor > HIGHEST:
+        if self._floor > MAX_LEVEL:
             self._last[:], self._floor = 0, 0
         order, peers, dice, _ = events
         place, first = in_levels(driver.method, driver.arrays, order, peers, dice, self._last, self._floor)
@@ -113,7 +113,7 @@ class Team:
 
     def _stages(self, first: np.ndarray) -> Iterator[list[Slice]]:
         """Yield stages of parts that run at once: the parts of one large level, or small levels as one part."""
-        large = np.flatnonzero(np.diff(first) >= 2 * GRAIN)
+        large = np.flatnonzero(np.diff(first) >= 2 * MIN_WAKES_PER_CALL)
         end = 0
         for a, b in zip(first[large].tolist(), first[large + 1].tolist(), strict=True):
             if a > end:
@@ -125,16 +125,20 @@ class Team:
 
     def _parts(self, a: int, b: int) -> list[Slice]:
         """Return parts of equal size of wakes ``a`` to ``b - 1``."""
-        cuts = np.linspace(a, b, 1 + max(1, min((b - a) // GRAIN, PARTS * self.count))).astype(int).tolist()
+        cuts = (
+            np.linspace(a, b, 1 + max(1, min((b - a) // MIN_WAKES_PER_CALL, PARTS_PER_THREAD * self.count)))
+            .astype(int)
+            .tolist()
+        )
         return list(itertools.pairwise(cuts))
 
     def _at_once(
-        self, driver: Immediate, events: list[np.ndarray], hands: list[Hand], stage: list[Slice]
+        self, driver: Immediate, events: list[np.ndarray], hands: list[ThreadArrays], stage: list[Slice]
     ) -> list[Slice]:
         """Let the threads process the parts of a stage. Return the rest of parts that had to stop."""
         turn, left = itertools.count(), []
 
-        def work(hand: Hand) -> None:
+        def work(hand: ThreadArrays) -> None:
             *boxes, sheet, picked = hand
             arrays = driver.arrays._replace(sheet=sheet, picked=picked)
             state = driver.method, arrays, driver.own, driver.edge

@@ -197,10 +197,10 @@ class Peer:
     def renew(self, arrays: AgentArrays) -> None:
         """Continue with other arrays: other rows, edges or weights. The state of remaining edges is kept."""
         own, edge = self.method.start(arrays, self._own.theta)
-        own = loop.moved(self._own, own, slice(None), slice(None), skip=loop.ANEW)
+        own = loop.moved(self._own, own, slice(None), slice(None), skip=loop.RECOMPUTED_FIELDS)
         _, there, here = np.intersect1d(self.arrays.peer, arrays.peer, return_indices=True)
         stay = arrays.peer[here] != VACANT
-        edge = loop.moved(self._edge, edge, there[stay], here[stay], skip=loop.ANEW)
+        edge = loop.moved(self._edge, edge, there[stay], here[stay], skip=loop.RECOMPUTED_FIELDS)
         self.resume(arrays, own, edge)
 
     def recover(self) -> None:

@@ -33,9 +33,9 @@ from .drivers import seeds, undeliverable
 from .parallel import Team
 
 #: Capacity of a shard's outgoing buffer, in messages; it is emptied when the next event might fill it.
-BOX = 4096
+BUFFER_MESSAGES = 4096
 #: Number of wakes, of all agents, that are drawn at a time.
-CHUNK = 1 << 17
+WAKES_PER_DRAW = 1 << 17
 
 
 class Facts(NamedTuple):
@@ -55,7 +55,7 @@ class Summary(NamedTuple):
     records: list[Record]  # log records
 
 
-class Rows(NamedTuple):
+class PublishedRows(NamedTuple):
     """What agents of one shard have published, for another."""
 
     place: np.ndarray  # (rows,) agent, as a position among those with neighbours on the other shard
@@ -65,7 +65,7 @@ class Rows(NamedTuple):
 Edges = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
-class Batch(NamedTuple):
+class MessageBatch(NamedTuple):
     """Messages from one shard to another."""
 
     sender: np.ndarray  # (messages,) number of the sending agent
@@ -154,7 +154,7 @@ class Shard:
         self.account = loop.new_account(method)
         abroad = np.bincount(self.owner[self.arrays.peer >= self.size] - self.first, minlength=self.size)
         self.most = 0 if traffic.publishes else int(traffic.max_messages + traffic.broadcasts * abroad.max())
-        room = max(BOX, self.most) if self.most else 0
+        room = max(BUFFER_MESSAGES, self.most) if self.most else 0
         self.egress = loop.new_egress(room, longest(lengths_of(method.messages, problem.p)))
         self.out: list[Any] = []
         # Agents with neighbours on each goal, and positions of the goal's agents in the list of agents elsewhere.
@@ -212,7 +212,7 @@ class Shard:
     def _draws(self, count: int) -> Iterator[tuple[np.ndarray, ...]]:
         """Yield agents, random numbers and times of this block's wakes among `count` wakes of all agents."""
         while count:
-            some = min(count, CHUNK)
+            some = min(count, WAKES_PER_DRAW)
             order, dice = self.who.integers(0, self.n, some), self.fate.random((some, self.method.traffic.dice))
             mine = np.flatnonzero((order >= self.first) & (order < self.last))
             yield order[mine] - self.first, np.full(mine.shape[0], VACANT), dice[mine], (self.done + mine) / self.n
@@ -249,16 +249,16 @@ class Shard:
 
     # -- messages of a method that publishes ------------------------------------------------------------------------
 
-    def _published(self) -> list[Rows]:
+    def _published(self) -> list[PublishedRows]:
         """Return, for each goal, the last messages of agents that may have sent something since the last time."""
         message, parts = self.edge[0].message, []
         for tied in self.tied:
             place = np.flatnonzero(self.spoke[tied])
-            parts.append(Rows(place.astype(np.int32), message[tied[place]]))
+            parts.append(PublishedRows(place.astype(np.int32), message[tied[place]]))
         self.spoke[:] = False
         return parts
 
-    def _read(self, goal: int, rows: Rows) -> None:
+    def _read(self, goal: int, rows: PublishedRows) -> None:
         """Store published models of agents of a goal."""
         self.edge[0].message[self.size + self.spans[goal][0] + rows.place] = rows.text
 
@@ -267,7 +267,7 @@ class Shard:
     def _room(self) -> int:
         """Return how many events fit into the buffer, whatever they send; at least one."""
         if not self.most:
-            return CHUNK
+            return WAKES_PER_DRAW
         if self.egress.to.shape[0] - self.egress.counter[0] < self.most:
             self._empty()
         return int((self.egress.to.shape[0] - self.egress.counter[0]) // self.most)
@@ -280,7 +280,7 @@ class Shard:
             self.out.append((*(part[:count].copy() for part in parts), text))
         egress.counter[0] = 0
 
-    def _messages(self) -> list[Batch]:
+    def _messages(self) -> list[MessageBatch]:
         """Return the messages to each goal, in the order in which they were posted."""
         self._empty()
         none = (np.zeros(0, np.int64),) * 4
@@ -298,7 +298,7 @@ class Shard:
             mine = np.flatnonzero((to >= self.size + first) & (to < self.size + last))
             entries = np.repeat(begin[mine] - np.cumsum(length[mine]) + length[mine], length[mine])
             batches.append(
-                Batch(
+                MessageBatch(
                     (sender[mine] + self.first).astype(number),
                     self.away[to[mine] - self.size].astype(number),
                     kind[mine].astype(np.uint8),
@@ -308,7 +308,7 @@ class Shard:
             )
         return batches
 
-    def _accept(self, goal: int, batch: Batch) -> None:
+    def _accept(self, goal: int, batch: MessageBatch) -> None:
         """Deliver messages from agents of a goal."""
         sender = self.size + np.searchsorted(self.away, batch.sender.astype(np.int64))
         to, kind, length = (part.astype(np.int64) for part in (batch.to, batch.kind, batch.length))

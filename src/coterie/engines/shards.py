@@ -28,22 +28,22 @@ from ..problem.baselines import Baseline
 from ..problem.sharded import block_of, pose_of
 from .arrays import check_choice, choices
 from .cluster import Cluster, check_cluster, check_importable
-from .drivers import ELSEWHERE, Asked, Driver, Options, seeds
+from .drivers import USUAL_REFUSALS, Asked, Driver, Options, seeds
 from .shard import Facts, Shard, Summary
 
 log = logging.getLogger("coterie")
 
 #: Number of supersteps submitted ahead of the first unfinished one.
-AHEAD = 8
+SUPERSTEPS_AHEAD = 8
 #: Number of wakes whose times are drawn at a time.
-CHUNK = 1 << 17
+WAKES_PER_DRAW = 1 << 17
 IN_WAKES = "{name}=... does not go with engine=ct.Cluster(...): pass wakes=... instead"
 
 
 class Shards(Driver):
     """Agents on the shards of a cluster, which hold parts of this process's problem, or build their own."""
 
-    refuses = {"lock_free": ELSEWHERE["lock_free"]} | {
+    refuses = {"lock_free": USUAL_REFUSALS["lock_free"]} | {
         name: IN_WAKES.format(name=name) for name in ("events", "conditions", "capacity")
     }
 
@@ -210,8 +210,8 @@ class Shards(Driver):
             count = min(steps - at, self.n - begun)
             self._step(begun == 0, begun + count == self.n, count)
             at, self.done = at + count, self.done + count
-        for first in range(0, steps, CHUNK):
-            intervals = self.when.standard_exponential(min(CHUNK, steps - first))
+        for first in range(0, steps, WAKES_PER_DRAW):
+            intervals = self.when.standard_exponential(min(WAKES_PER_DRAW, steps - first))
             # Added one by one, so that sums do not depend on how a run is divided.
             self.elapsed = float(np.cumsum(np.append(self.elapsed, intervals))[-1])
         self.time = self.elapsed / self.n
@@ -234,7 +234,7 @@ class Shards(Driver):
                     sent[goal].append(batch)  # a reference: the messages themselves go between shards
         self.inbox = sent
         self.pending.append(summaries)
-        self._read(AHEAD)
+        self._read(SUPERSTEPS_AHEAD)
 
     def _deliver_all(self) -> None:
         """Deliver messages until none is in transit."""

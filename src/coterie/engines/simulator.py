@@ -21,8 +21,8 @@ from ..problem.baselines import Baseline, resolve_method
 from .drivers import Asked, Driver, Immediate, Synchronous, Timed, options_of, seeds
 from .run import CLAIM, Run
 from .shards import Shards, check_engine
-from .state import SMALL, State
-from .watching import Told, watchers_of, watching
+from .state import MAX_KEPT_BYTES, State
+from .watching import Notifier, watchers_of, watching
 
 Observer = Callable[[np.ndarray], float]
 #: Beginning of the note that noise was simulated.
@@ -32,9 +32,9 @@ Changes = Sequence[tuple[int, Problem]]
 #: Columns of a trace, whose names observers cannot use.
 COLUMNS = ("wakes", "time", "value", "vectors", "bytes", "gap", "neighbours", "honest_loss", "disagreement")
 #: Number of wakes per agent within which some agent must have sent a message.
-PATIENCE = 1000
+MAX_SILENT_WAKES_PER_AGENT = 1000
 #: Largest number of steps in one call of a kernel.
-LONGEST = 1 << 20
+MAX_STEPS_PER_CALL = 1 << 20
 
 
 def simulate(
@@ -227,7 +227,7 @@ def simulate(
         run = _watched(driver, asked, observers, every, until, progress, fetch, earlier, told)
         if kind is not Shards and keep_state is not False:
             state = driver.state(setting)
-            run = replace(run, state=state if keep_state or state.size <= SMALL else None)
+            run = replace(run, state=state if keep_state or state.size <= MAX_KEPT_BYTES else None)
         if run.plan is not None:
             run = _with_claim(run, start, old is not None)
         return told.end(replace(run, notes=(*run.notes, why_not)) if why_not else run)
@@ -242,7 +242,7 @@ def _watched(
     progress: Callable[[int, int], None] | None,
     fetch: bool | Callable[[int, np.ndarray], Any],
     earlier: Run | None,
-    told: Told,
+    told: Notifier,
 ) -> Run:
     """Run a driver to its end, and record the trace; `earlier` is the run that this one continues."""
     unit, total, stages = asked.unit, asked.total, asked.stages
@@ -278,7 +278,7 @@ def _watched(
     while coming and measured() >= coming[0][0]:
         turn()
     pace = driver.pace  # steps in one call
-    longest = max(LONGEST, pace)
+    longest = max(MAX_STEPS_PER_CALL, pace)
     bounded = unit in ("vectors", "bytes")
     quiet = 0  # steps since the last message was sent
     ended = until is not None and until(driver.theta)
@@ -295,7 +295,7 @@ def _watched(
             pace = min(2 * pace, longest)
         if bounded:
             quiet = 0 if driver.account[loop.MESSAGES] > before[1] else quiet + driver.done - before[0]
-        if quiet > PATIENCE * stages[0][1].n:
+        if quiet > MAX_SILENT_WAKES_PER_AGENT * stages[0][1].n:
             raise ParameterError(f"{unit}={total - first} cannot be reached: agents have stopped sending messages")
         if progress is not None:
             progress(min(measured(), total) - first, total - first)

@@ -14,7 +14,7 @@ from ..errors import DataError
 from ..problem import Problem
 
 #: Largest state, in bytes, that a run keeps by default.
-SMALL = 64 << 20
+MAX_KEPT_BYTES = 64 << 20
 #: Agents' arrays that change when agents learn their edges.
 EDGES = ("edge_start", "peer", "inverse", "weight", "choice")
 

@@ -15,7 +15,7 @@ from ..core.models import Linear
 from ..core.training import EVERY, LOSS, STEPS, job_of, local_of, pick_all, prepare_all, step_all
 
 
-def together(
+def round_in_python(
     method: Any,
     arrays: AgentArrays,
     own: Any,

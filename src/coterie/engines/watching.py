@@ -32,7 +32,7 @@ def watchers_of(watch: Any) -> list[Watcher]:
     return given
 
 
-class Told:
+class Notifier:
     """Forwards rows and the end of a run to all watchers."""
 
     def __init__(self, watchers: list[Watcher]):
@@ -56,9 +56,9 @@ class Told:
 
 
 @contextmanager
-def watching(watchers: list[Watcher]) -> Iterator[Told]:
+def watching(watchers: list[Watcher]) -> Iterator[Notifier]:
     """Notify all watchers of the end, also after an error."""
-    told = Told(watchers)
+    told = Notifier(watchers)
     try:
         yield told
     except BaseException:

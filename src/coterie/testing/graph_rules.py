@@ -23,7 +23,7 @@ from ..engines.peer import Peer
 from ..engines.wire import decode, messages_size
 from ..graphs.exact import exact_edge_weights
 from ..problem import Problem
-from .shared import BAD, Crowd, check_all, demand, hosted, promise, same
+from .shared import BAD_CONDITIONS, Crowd, check_all, demand, hosted, promise, same
 
 #: All checks of a rule that learns a graph, in order. A check takes a ``Learned`` method.
 GRAPH_RULE_CHECKS: dict[str, Callable[[Any], None]] = {}
@@ -152,7 +152,7 @@ def _comes_to_agree_after_late_and_lost_messages(learned: Any) -> None:
     learned = _patient(learned)
     meeting = _Meeting(learned, 23)
     n = meeting.problem.n
-    driver = Timed.of(meeting.problem, learned, meeting.theta, 4, conditions=BAD)
+    driver = Timed.of(meeting.problem, learned, meeting.theta, 4, conditions=BAD_CONDITIONS)
     driver.advance(200 * n, loop.NO_LIMIT)
     driver.channel = Conditions().channel(n)  # from now on, messages arrive at once, except those in transit
     _demand_best(learned, meeting, driver, " after messages were late, lost, duplicated and out of order")

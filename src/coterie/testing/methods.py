@@ -38,8 +38,8 @@ from ..errors import ContractError, ConvergenceError, MismatchError
 from ..models import Function
 from ..problem import Problem
 from ..problem.exact import project
-from .problems import NETWORK, calm, checkable, hard_problem, network, posed
-from .shared import BAD, Crowd, Hosted, arrays, check_all, demand, hosted, promise, same
+from .problems import NETWORK_SIZES, calm, checkable, hard_problem, network, posed
+from .shared import BAD_CONDITIONS, Crowd, Hosted, arrays, check_all, demand, hosted, promise, same
 
 #: All checks of a method, in order.
 METHOD_CHECKS: dict[str, Callable[[Any], None]] = {}
@@ -177,7 +177,7 @@ class _Watched:
         edges = self.arrays.peer[self.arrays.edge_start[k] : self.arrays.edge_start[k + 1]]
         demand(
             to in (EVERYONE, VACANT) or to in self.members,
-            f"{handler} sends a message to {to}, which is not an agent's address: a slot? Send to data.peer[slot], to "
+            f"{handler} sends a message to {to}, which is no agent's address: to a slot? Send to data.peer[slot], to "
             "message.sender or to EVERYONE",
         )
         try:
@@ -410,7 +410,7 @@ def _survives_late_and_lost_messages(method: Any) -> None:
     if not method.traffic.sums:  # otherwise simulate refuses such conditions
         problem = calm(method)
         where = " when messages are late, lost, duplicated and out of order"
-        _converge(method, _Goal(method, problem), _wakes(method, problem, conditions=BAD), where)
+        _converge(method, _Goal(method, problem), _wakes(method, problem, conditions=BAD_CONDITIONS), where)
 
 
 @promise(METHOD_CHECKS)
@@ -490,7 +490,9 @@ def _bears_with_the_network(method: Any) -> None:
     """Models stay finite when messages are late, lost, duplicated or out of order, and every message is counted."""
     for problem in posed(method):
         try:
-            runs = [_finite_run(problem, method, wakes=60 * problem.n, seed=18, conditions=BAD) for _ in range(2)]
+            runs = [
+                _finite_run(problem, method, wakes=60 * problem.n, seed=18, conditions=BAD_CONDITIONS) for _ in range(2)
+            ]
         except MismatchError:
             return  # the method refuses such conditions
         demand(np.array_equal(runs[0].theta, runs[1].theta), "late and lost messages differ in a second run")
@@ -529,7 +531,7 @@ def _trains_all_at_once(method: Any) -> None:
 
 def _python_network() -> Function:
     """Return the network of :func:`network` as a model in Python."""
-    rule = TwoLayer(*NETWORK)
+    rule = TwoLayer(*NETWORK_SIZES)
 
     def alone(X: np.ndarray, y: np.ndarray) -> Problem:
         data = AgentData(X, y, agents=np.zeros(len(y), int))

@@ -75,15 +75,15 @@ def checkable(method: Any, storage: str = "dense") -> Problem:
 
 
 #: Features, hidden units and classes of the network for checks of methods.
-NETWORK = 3, 2, 3
+NETWORK_SIZES = 3, 2, 3
 
 
 def with_network(problem: Problem, model: Any = None) -> Problem:
     """Return the problem with a small network whose parts have different roles."""
-    labels = np.random.default_rng(15).integers(0, NETWORK[2], problem.data.n_rows)
+    labels = np.random.default_rng(15).integers(0, NETWORK_SIZES[2], problem.data.n_rows)
     data = AgentData(problem.data.X, labels, agents=problem.data.owner, members=range(problem.n))
     roles: dict[str, Any] = {"personal": "head.bias", "shared": "body", "tied": "head.weight"}
-    return Problem.differentiable(data, problem.graph, model or TwoLayer(*NETWORK), ridge=0.01, **roles)
+    return Problem.differentiable(data, problem.graph, model or TwoLayer(*NETWORK_SIZES), ridge=0.01, **roles)
 
 
 def network(method: Any, model: Any = None) -> Problem | None:

@@ -19,7 +19,9 @@ from ..privacy import Ledger
 from ..problem import Problem
 
 #: Conditions with late, lost, duplicated and reordered messages, and with agents that are away.
-BAD = Conditions(latency=1.5, jitter=1.0, loss=0.2, duplication=0.2, outages=[(0, 5.0, 40.0), (2, 20.0, 60.0)])
+BAD_CONDITIONS = Conditions(
+    latency=1.5, jitter=1.0, loss=0.2, duplication=0.2, outages=[(0, 5.0, 40.0), (2, 20.0, 60.0)]
+)
 
 
 def demand(kept: bool | np.bool_, promise: str) -> None:

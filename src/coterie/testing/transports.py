@@ -15,7 +15,7 @@ from ..peers.transport import Transport
 from .shared import check_all, demand, promise
 
 #: Seconds within which ``send`` of a transport must return.
-SEND_LIMIT = 1.0
+MAX_SEND_SECONDS = 1.0
 
 
 #: All checks of a transport, in order.
@@ -64,7 +64,7 @@ class _Post:
             self.may_come.update((goal, sender, payload) for goal in goals if arrives)
         start = time.monotonic()
         self.members[sender].send(to, payload)
-        demand(time.monotonic() - start < SEND_LIMIT, "send waits")
+        demand(time.monotonic() - start < MAX_SEND_SECONDS, "send waits")
         return payload
 
     def until(self, act: Callable[[], bytes], sender: int, goals: list[int], promise: str) -> None:

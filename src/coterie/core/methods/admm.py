@@ -50,9 +50,9 @@ AUTO = 0.0
 MAX_RHO = 1e12
 #: Residual balancing: ratio of the squared residuals of an edge at which its rho changes, the factor of the change, and
 #: the growth of the interval until the next check (ADMM converges if rho converges).
-IMBALANCE, STEP, RARER = 4.0, 2.0, 1.2
+MAX_RESIDUAL_RATIO, RHO_FACTOR, INTERVAL_GROWTH = 4.0, 2.0, 1.2
 #: Lower bound for the size of an edge's multipliers, relative to rho times its models.
-FLOOR = 0.3
+MIN_MULTIPLIER_RATIO = 0.3
 #: Entries of ``edges.cache``: primal and dual residuals since the last check of rho, number of exchanges since, and
 #: when to check next.
 WATCH = 4
@@ -88,7 +88,7 @@ def primal(data, me, edges, scratch):
         for k in range(p):
             center[k] /= weight
     else:
-        weight = proximal.alone(me, center)
+        weight = proximal.isolated_pull(me, center)
     me.cache.solver.minimise(data, importance(data, total(data.weight)), weight, center, me.theta, rest)
 
 
@@ -170,17 +170,17 @@ def settle_and_balance(data, me, edges, slot, text, copy):
     watch = edges.cache[slot]
     watch[0] += primal / (models + 1e-300)
     # Where neighbours agree, multipliers vanish: then the reference is a fraction of rho times the models.
-    watch[1] += dual / (multipliers + FLOOR * rho * rho * models + 1e-300)
+    watch[1] += dual / (multipliers + MIN_MULTIPLIER_RATIO * rho * rho * models + 1e-300)
     watch[2] += 1.0
     if watch[2] < watch[3]:
         return
     new = rho
-    if watch[0] > IMBALANCE * watch[1]:
-        new = STEP * rho
-    elif watch[1] > IMBALANCE * watch[0]:
-        new = rho / STEP
+    if watch[0] > MAX_RESIDUAL_RATIO * watch[1]:
+        new = RHO_FACTOR * rho
+    elif watch[1] > MAX_RESIDUAL_RATIO * watch[0]:
+        new = rho / RHO_FACTOR
     watch[0], watch[1], watch[2] = 0.0, 0.0, 0.0
-    watch[3] *= RARER
+    watch[3] *= INTERVAL_GROWTH
     if new != rho:
         for k in range(p):
             z = 0.5 * (me.theta[k] + text[p + k])

@@ -40,9 +40,9 @@ from ..rules import Word, checked
 #: Kinds of messages: a whole model; one step; and a request for the whole model, by an agent that has missed a step.
 WHOLE, STEP, MISSED = 0, 1, 2
 #: Number of spare entries, beyond twice those of the largest model.
-ROOM = 16
+SPARE_ENTRIES = 16
 #: Number of further steps of a neighbour to wait for before repeating a request, whose answer may be in transit.
-PATIENCE = 2.0
+STEPS_BEFORE_REPEAT = 2.0
 #: Values of ``clock``: the step size depends on the agent's own wakes, or on those of all agents.
 CLOCKS = ("local", "global")
 
@@ -264,14 +264,14 @@ class FrankWolfeBoosting(NamedTuple):
         margins_kernel(arrays.rows, arrays.row_start, np.ascontiguousarray(theta), margins)
         own = Own(theta.copy(), Ragged(arrays.row_start, margins), np.zeros((n, 1)))
         edges, used = owner.shape[0], int(np.count_nonzero(theta, axis=1).max(initial=0))
-        room = min(2 * used + ROOM, theta.shape[1]) + arrays.outputs
+        room = min(2 * used + SPARE_ENTRIES, theta.shape[1]) + arrays.outputs
         i, k = np.nonzero(theta)
         place = np.arange(i.shape[0]) - np.searchsorted(i, i)  # position among the entries of the agent
         entry, value = np.zeros((n, room), np.int64), np.zeros((n, room))
         entry[i, place], value[i, place] = k, theta[i, k]
         size = np.bincount(i, minlength=n)
         known = entry[owner], value[owner], size[owner]
-        return own, Edge(*known, np.full(edges, -1.0), np.full(edges, -1.0 - PATIENCE))
+        return own, Edge(*known, np.full(edges, -1.0), np.full(edges, -1.0 - STEPS_BEFORE_REPEAT))
 
     def enlarge(self, arrays, edge):
         """Double the room for neighbours' models if one of them may soon need it."""
@@ -288,7 +288,7 @@ class FrankWolfeBoosting(NamedTuple):
                 edges.entry[slot, size], edges.value[slot, size] = k, me.theta[k]
                 size += 1
         edges.size[slot] = size
-        edges.heard[slot], edges.asked[slot] = -1.0, -1.0 - PATIENCE
+        edges.heard[slot], edges.asked[slot] = -1.0, -1.0 - STEPS_BEFORE_REPEAT
 
     def greet(self, data, me, edges, outbox):
         """Send the agent's whole model."""
@@ -312,7 +312,7 @@ class FrankWolfeBoosting(NamedTuple):
         elif message.text[0] > edges.heard[slot]:
             next_one = message.text[0] == edges.heard[slot] + 1.0 and message.text.shape[0] == 2 + data.outputs
             lost = not next_one or not follow(data, me, edges, slot, message.text, outbox)
-            if lost and message.text[0] > edges.asked[slot] + PATIENCE:
+            if lost and message.text[0] > edges.asked[slot] + STEPS_BEFORE_REPEAT:
                 edges.asked[slot] = message.text[0]
                 send(outbox, message.sender, MISSED, message.text[:0])
 

@@ -52,7 +52,7 @@ def update(data, me, edges, scratch):
         fill(0.0, center)
         add_all(part, data.weight, edges.copy, data.peer.shape[0], center)
     else:
-        weight = proximal.alone(me, center)
+        weight = proximal.isolated_pull(me, center)
     me.cache.solver.minimise(data, importance(data, degree), weight, center, me.theta, rest)
 
 

@@ -54,13 +54,13 @@ from ..rules import checked
 #: Kinds of messages, each with a flow and an estimate: one to answer, and the answer.
 ASK, ANSWER = 0, 1
 #: Accuracy of an agent's mode; the next exchange continues from it.
-STEPS = Steps(near=1e-2, enough=1e-14, part=0.0)
+NEWTON_STEPS = Steps(near=1e-2, enough=1e-14, part=0.0)
 #: Lower bound for the variance of the noise, as a fraction of the mean square of an agent's labels.
-FLOOR = 1e-9
+MIN_NOISE_RATIO = 1e-9
 #: Largest number in the messages of an honest agent; squares of larger ones may not be finite.
-FARTHEST = 1e100
+MAX_NUMBER = 1e100
 #: Content of a message: the sender's side of a flow, and its estimate of the average.
-FLOW = (Numbers(2, 3, FARTHEST), Average(2, 3, FARTHEST))
+FLOW = (Numbers(2, 3, MAX_NUMBER), Average(2, 3, MAX_NUMBER))
 
 
 class Population(NamedTuple):
@@ -143,7 +143,7 @@ def population(average, scale, center, root):
     if scale == 0.0:
         return 1.0
     rows = average[2 * p + 1]
-    return max(average[2 * p] / rows, FLOOR * scale) if rows > 0.0 else 0.0
+    return max(average[2 * p] / rows, MIN_NOISE_RATIO * scale) if rows > 0.0 else 0.0
 
 
 @inline
@@ -157,7 +157,7 @@ def learn(data, me, noise, center, root, damping, scratch):
         copy_to(center, me.theta)  # an agent without rows: its z_i stays zero
         return
     inverse, rest = scratch[: p * p], scratch[p * p :]
-    find_mode(data, noise, None, center, root, STEPS, me.theta, inverse, rest)
+    find_mode(data, noise, None, center, root, NEWTON_STEPS, me.theta, inverse, rest)
     shared, spread, residual = me.shared, 0.0, 0.0
     for k in range(p):
         known = inverse[k * p + k]  # Var_k / v_k
@@ -209,7 +209,7 @@ def know_all(arrays, center, variance, noise, theta, cov, scratch):
             continue
         for k in range(p):
             root[k] = math.sqrt(variance[i, k])
-        find_mode(data_of(arrays, i), noise[i], None, center[i], root, STEPS, theta[i], inverse, rest)
+        find_mode(data_of(arrays, i), noise[i], None, center[i], root, NEWTON_STEPS, theta[i], inverse, rest)
         in_raw_units(None, theta[i], root, inverse, cov[i])
 
 
@@ -311,7 +311,7 @@ class GossipPooling(NamedTuple):
 
     def receive(self, data, me, edges, message, outbox):
         """Copy the flow; if asked, let half of the difference flow and answer; then update the posterior."""
-        if message.slot == VACANT or not is_sound(message.text, FARTHEST):
+        if message.slot == VACANT or not is_sound(message.text, MAX_NUMBER):
             return
         begin(data, me, outbox.scratch)
         average = exchange(data, me, edges, message, message.kind == ASK, ANSWER, outbox)

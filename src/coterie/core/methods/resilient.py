@@ -61,47 +61,46 @@ from ..messages import Number, Numbers
 from ..method import NamedTuple, Posterior, method
 from ..rules import checked
 from ..trimming import clip_far, middle_and_width, middle_of, sort, trimmed_count, trimmed_mean
-from .pooling import FLOOR, Population, fits_likelihood
+from .pooling import MIN_NOISE_RATIO, Population, fits_likelihood
 
 #: The only kind of message: the sender's summary of the population.
 SUMMARY = 0
 #: Largest number in the messages of an honest agent.
-FARTHEST = 1e60
+MAX_NUMBER = 1e60
 #: Pairs of means and spreads in a summary: models about the common model, and columns about a typical row.
-MOMENTS = Numbers(1, 0, FARTHEST), Numbers(1, 0, FARTHEST, least=0.0)
+MOMENTS = Numbers(1, 0, MAX_NUMBER), Numbers(1, 0, MAX_NUMBER, least=0.0)
 #: Entries of ``facts``: the variance of labels (0 for classes); noise, evidence and strength of the broad model; and
 #: whether they have been computed.
 SCALE, NOISE, EVIDENCE, STRENGTH, DONE = 0, 1, 2, 3, 4
 #: Fewest rows that can judge a population of real labels: a single label has no spread.
-FEW = 2
+MIN_ROWS = 2
 #: Accuracy of an agent's mode.
-STEPS = Steps(near=1e-2, enough=1e-14, part=1.0)
+NEWTON_STEPS = Steps(near=1e-2, enough=1e-14, part=1.0)
 #: Steps of EM for strength and noise of the broad model.
-ROUNDS = 20
+EM_STEPS = 20
 #: Weight, in rows, of the variance of labels as a prior for the noise of the broad model.
-PSEUDO = 0.5
+NOISE_PRIOR_ROWS = 0.5
 #: Number of columns, with slopes as large as labels vary, added as a prior to those that estimate the strength.
-USUAL = 2.0
+STRENGTH_PRIOR_COLUMNS = 2.0
 #: Initial variance of a logit's slope for a column with spread 1, and of its intercept.
-LOGIT = 4.0
-#: Largest plausible spread in a summary, in multiples of what an agent's own rows can distinguish.
-PLAUSIBLE = 30.0
-#: Largest plausible mean square about zero, in the same unit, for a column that is constant in the agent's own rows.
-UNSEEN = 3.0
+LOGIT_VARIANCE = 4.0
+#: Largest plausible value from neighbours, in multiples of what an agent's own rows can distinguish.
+MAX_NEIGHBOUR_FACTOR = 30.0
+#: As MAX_NEIGHBOUR_FACTOR, about zero, for a column that is constant in the agent's own rows.
+CONSTANT_COLUMN_FACTOR = 3.0
 #: With four or more neighbours, values farther from the median than this many median distances are clipped there.
-FAR = 4.0
+CLIP_WIDTHS = 4.0
 #: Fraction left out at either end, if anything is left out, for a typical row.
-MIDDLE = 0.49
+MIDDLE_TRIM = 0.49
 #: A neighbour is left out if its mean distance over coordinates, each clipped to a number of median distances, exceeds
 #: the neighbours' median by this factor.
-SUSPECT, FARTHER = 3.0, 10.0
-#: Factor by which an agent shrinks what it repeats about a column that is constant in its own rows, which it cannot
-#: judge.
-FADE = 0.1
+SUSPECT_RATIO, MAX_COUNTED_WIDTHS = 3.0, 10.0
+#: Fraction by which an agent shrinks what it repeats about a column that is constant in its own rows.
+CONSTANT_COLUMN_FADE = 0.1
 #: A column is constant if its spread is a smaller fraction of its mean square: the rest is rounding.
-CONSTANT = 1e-24
+MIN_SPREAD_RATIO = 1e-24
 #: Log odds beyond which the population has no weight.
-CERTAIN = 700.0
+MAX_LOG_ODDS = 700.0
 
 
 class Broad(NamedTuple):
@@ -134,7 +133,7 @@ class Edge(NamedTuple):
 def broad_prior(data, me, intercept, strength, center, root):
     """Compute the broad prior of the agent's model, centred about the mean of its columns."""
     p, facts = me.theta.shape[0], me.cache.facts
-    scale = facts[SCALE] if facts[SCALE] > 0.0 else LOGIT
+    scale = facts[SCALE] if facts[SCALE] > 0.0 else LOGIT_VARIANCE
     fill(0.0, center)
     for k in range(p):
         root[k] = math.sqrt(strength * scale / me.cache.spread[k]) if me.cache.spread[k] > 0.0 else 0.0
@@ -161,7 +160,7 @@ def describe(data, me, intercept):
         for k in range(p):
             spread[k] += line[k] * line[k] / m
     for k in range(p):
-        if spread[k] <= CONSTANT * mean[k] * mean[k]:
+        if spread[k] <= MIN_SPREAD_RATIO * mean[k] * mean[k]:
             spread[k] = 0.0
     if facts[SCALE] > 0.0:
         middle, square, scale = 0.0, 0.0, 0.0
@@ -170,7 +169,7 @@ def describe(data, me, intercept):
             middle += data.labels[r] / m if intercept else 0.0
         for r in range(m):
             scale += (data.labels[r] - middle) * (data.labels[r] - middle) / m
-        if not scale > CONSTANT * square:  # constant labels: use their mean square as variance
+        if not scale > MIN_SPREAD_RATIO * square:  # constant labels: use their mean square as variance
             scale = 1e-6 * square if m > 1 else square
         facts[SCALE] = scale if scale > 0.0 else 1.0
 
@@ -190,10 +189,10 @@ def begin(data, me, intercept, scratch):
     noise, strength = facts[SCALE] if gaussian else 1.0, 1.0
     broad_prior(data, me, intercept, strength, center, root)
     copy_to(center, theta)
-    for t in range(ROUNDS):
-        facts[EVIDENCE] = find_mode(data, noise, mean, center, root, STEPS, theta, inverse, rest)
+    for t in range(EM_STEPS):
+        facts[EVIDENCE] = find_mode(data, noise, mean, center, root, NEWTON_STEPS, theta, inverse, rest)
         facts[NOISE], facts[STRENGTH] = noise, strength
-        if t == ROUNDS - 1:
+        if t == EM_STEPS - 1:
             break
         size, count, used = 0.0, 0, 0.0
         for k in range(p):
@@ -203,10 +202,10 @@ def begin(data, me, intercept, scratch):
                 size += distance * distance + inverse[k * p + k]
                 count += 1
         if count > 0:
-            strength = (strength * size + USUAL) / (count + USUAL)
+            strength = (strength * size + STRENGTH_PRIOR_COLUMNS) / (count + STRENGTH_PRIOR_COLUMNS)
         if gaussian:
             residual = square_error(data, mean, theta, rest[:p])
-            noise = (residual + noise * used + PSEUDO * facts[SCALE]) / (m + PSEUDO)
+            noise = (residual + noise * used + NOISE_PRIOR_ROWS * facts[SCALE]) / (m + NOISE_PRIOR_ROWS)
         broad_prior(data, me, intercept, strength, center, root)
     tuned = (1.0 if gaussian else 0.0) + (1.0 if slopes > 0 else 0.0)
     facts[EVIDENCE] -= 0.5 * tuned * math.log(m + 1.0)  # parameters fitted to these rows must not add to their evidence
@@ -257,7 +256,7 @@ def agreed(data, me, edges, trim, sure, at, about, middle, values):
         return 0.0
     cut = trimmed_count(trim, neighbours)
     if cut > 0:
-        clip_far(values[:count], FAR, values[slots + 1 :])
+        clip_far(values[:count], CLIP_WIDTHS, values[slots + 1 :])
     # Too wide a spread costs little, and a lie about a mean needs too narrow a one: only small spreads are left out.
     return trimmed_mean(values[:count], cut, 0 if about >= 0 else cut)
 
@@ -279,10 +278,10 @@ def suspect(data, me, edges, trim, values):
             middle, width = middle_and_width(values[:count], values[slots + 1 :])
             for t in range(slots):
                 if width > 0.0:
-                    heard[t, 4 * p + 2] += min(abs(heard[t, at] - middle) / width, FARTHER) / p
+                    heard[t, 4 * p + 2] += min(abs(heard[t, at] - middle) / width, MAX_COUNTED_WIDTHS) / p
     count = collect(data, heard, 4 * p, 4 * p + 2, -1, 0.0, values)
     sort(values[:count])
-    limit = SUSPECT * max(middle_of(values[:count]), 1.0)
+    limit = SUSPECT_RATIO * max(middle_of(values[:count]), 1.0)
     for t in range(slots):
         heard[t, 4 * p + 2] = -1.0 if heard[t, 4 * p + 2] > limit else 0.0
 
@@ -311,16 +310,16 @@ def gather(data, me, edges, trim, found, values):
     if spoken == 0:
         return spoken
     # A typical row need not be the mean row: take it from the middle, where honest values are.
-    middle = MIDDLE if trimmed_count(trim, spoken) > 0 else 0.0
-    judges = me.cache.facts[DONE] > 0.0 and (not gaussian or data.labels.shape[0] >= FEW)
-    scale = me.cache.facts[SCALE] if gaussian else LOGIT
+    middle = MIDDLE_TRIM if trimmed_count(trim, spoken) > 0 else 0.0
+    judges = me.cache.facts[DONE] > 0.0 and (not gaussian or data.labels.shape[0] >= MIN_ROWS)
+    scale = me.cache.facts[SCALE] if gaussian else LOGIT_VARIANCE
     mean, spread, shift = me.cache.mean, me.cache.spread, found[2 * p : 3 * p]
     for k in range(p):
         shift[k] = agreed(data, me, edges, middle, 4 * p, 2 * p + k, -1, 0.0, values)
         if judges and spread[k] > 0.0:
-            shift[k] = clipped(shift[k], mean[k], PLAUSIBLE * math.sqrt(spread[k]))
+            shift[k] = clipped(shift[k], mean[k], MAX_NEIGHBOUR_FACTOR * math.sqrt(spread[k]))
         found[3 * p + k] = agreed(data, me, edges, trim, 4 * p, 3 * p + k, 2 * p + k, shift[k], values)
-        if found[3 * p + k] <= CONSTANT * shift[k] * shift[k]:
+        if found[3 * p + k] <= MIN_SPREAD_RATIO * shift[k] * shift[k]:
             found[3 * p + k] = 0.0
     shift[p - 1] = 0.0
     me.shared[4 * p + 1] = me.shared[p - 1] + dot(shift, me.shared[:p])
@@ -329,7 +328,7 @@ def gather(data, me, edges, trim, found, values):
     noise = agreed(data, me, edges, trim, 4 * p, 4 * p, -1, 0.0, values)
     suspect(data, me, edges, trim, values)
     if judges and gaussian:
-        noise = min(max(noise, FLOOR * scale), PLAUSIBLE * PLAUSIBLE * scale)
+        noise = min(max(noise, MIN_NOISE_RATIO * scale), MAX_NEIGHBOUR_FACTOR * MAX_NEIGHBOUR_FACTOR * scale)
     found[4 * p] = noise if gaussian else 1.0
     level = me.cache.model[p - 1]
     for k in range(p):
@@ -338,14 +337,18 @@ def gather(data, me, edges, trim, found, values):
         center, radius, seen = 0.0, math.inf, judges and (spread[k] > 0.0 or k == p - 1)
         if seen:
             center = me.cache.model[k] if k < p - 1 else level
-            radius = PLAUSIBLE * math.sqrt(scale / spread[k]) if spread[k] > 0.0 else PLAUSIBLE * math.sqrt(scale)
+            radius = (
+                MAX_NEIGHBOUR_FACTOR * math.sqrt(scale / spread[k])
+                if spread[k] > 0.0
+                else MAX_NEIGHBOUR_FACTOR * math.sqrt(scale)
+            )
         elif judges and found[3 * p + k] > 0.0:  # own rows cannot judge: clip to a usual size
-            radius = UNSEEN * math.sqrt(scale / found[3 * p + k])
+            radius = CONSTANT_COLUMN_FACTOR * math.sqrt(scale / found[3 * p + k])
         found[k] = clipped(found[k], center, radius)
         found[p + k] = min(agreed(data, me, edges, trim, p + k, p + k, at, found[k], values), radius * radius)
         if seen and not gaussian:  # few labels cannot refute too wide a population: clip to the broad prior
             slack = me.cache.facts[STRENGTH] if k < p - 1 else 1.0
-            found[p + k] = min(found[p + k], slack * radius * radius / (PLAUSIBLE * PLAUSIBLE))
+            found[p + k] = min(found[p + k], slack * radius * radius / (MAX_NEIGHBOUR_FACTOR * MAX_NEIGHBOUR_FACTOR))
         if not found[p + k] > 0.0 and found[3 * p + k] > 0.0:  # unknown to all: the size of a whole column's effect
             found[p + k] = found[4 * p] / found[3 * p + k]
         level += (shift[k] - mean[k]) * me.cache.model[k]
@@ -356,12 +359,12 @@ def gather(data, me, edges, trim, found, values):
 def trust_of(evidence, me, doubt, rows):
     """Return the weight of the population: its share of the evidence."""
     facts = me.cache.facts
-    if rows == 0 or (facts[SCALE] > 0.0 and rows < FEW):
+    if rows == 0 or (facts[SCALE] > 0.0 and rows < MIN_ROWS):
         return 1.0
     odds = evidence - facts[EVIDENCE] + math.log((1.0 - doubt) / doubt)
-    if odds > CERTAIN:
+    if odds > MAX_LOG_ODDS:
         return 1.0
-    return 1.0 / (1.0 + math.exp(-odds)) if odds > -CERTAIN else 0.0  # false for NaN
+    return 1.0 / (1.0 + math.exp(-odds)) if odds > -MAX_LOG_ODDS else 0.0  # false for NaN
 
 
 @noinline
@@ -380,7 +383,7 @@ def learn(data, me, found, anchor, doubt, scratch):
         root[k] = math.sqrt(found[p + k])
     copy_to(me.theta, theta)
     theta[p - 1] += dot(shift, me.theta)
-    evidence = find_mode(data, noise, shift, found[:p], root, STEPS, theta, inverse, rest)
+    evidence = find_mode(data, noise, shift, found[:p], root, NEWTON_STEPS, theta, inverse, rest)
     trust = trust_of(evidence, me, doubt, m)
     anchor += (1.0 - anchor) * (1.0 - trust) * (1.0 - trust)  # do not repeat a distrusted population
     # The contribution; squared deviations are about the agent's new w.
@@ -400,7 +403,7 @@ def learn(data, me, found, anchor, doubt, scratch):
         else:
             broad, about = level, wide
         mixed = trust * theta[k] + (1.0 - trust) * broad if trust > 0.0 else broad
-        told = mixed if varies or k == p - 1 else (1.0 - FADE) * mixed
+        told = mixed if varies or k == p - 1 else (1.0 - CONSTANT_COLUMN_FADE) * mixed
         own = anchor * told + (1.0 - anchor) * found[k]
         square = (1.0 - trust) * ((broad - own) * (broad - own) + about)
         if trust > 0.0:
@@ -441,7 +444,7 @@ def know(data, me, edges, trim, doubt, intercept, mean, cov, wide, scratch):
         copy_to(found[:p], mean)
         noise = found[4 * p]
         shift = found[2 * p : 3 * p]
-        evidence = find_mode(data, noise, shift, found[:p], root, STEPS, mean, inverse, rest)
+        evidence = find_mode(data, noise, shift, found[:p], root, NEWTON_STEPS, mean, inverse, rest)
         trust = trust_of(evidence, me, doubt, m)
         in_raw_units(shift, mean, root, inverse, cov)
     if trust < 1.0:
@@ -450,7 +453,7 @@ def know(data, me, edges, trim, doubt, intercept, mean, cov, wide, scratch):
             if spoken > 0 and not me.cache.spread[k] > 0.0:  # the agent's rows hold no information on it
                 root[k] = math.sqrt(found[p + k])
         copy_to(center, theta)
-        find_mode(data, broad_noise, me.cache.mean, center, root, STEPS, theta, inverse, rest)
+        find_mode(data, broad_noise, me.cache.mean, center, root, NEWTON_STEPS, theta, inverse, rest)
         in_raw_units(me.cache.mean, theta, root, inverse, wide)
         for k in range(p):
             for c in range(p):
@@ -506,8 +509,8 @@ def is_sound(text):
     p = text.shape[0] // 4
     sound = text[4 * p] > 0.0
     for k in range(text.shape[0]):
-        low = -FARTHEST if k < p or 2 * p <= k < 3 * p else 0.0
-        sound = sound and low <= text[k] <= FARTHEST  # false for NaN
+        low = -MAX_NUMBER if k < p or 2 * p <= k < 3 * p else 0.0
+        sound = sound and low <= text[k] <= MAX_NUMBER  # false for NaN
     return sound
 
 
@@ -558,7 +561,7 @@ class ResilientPooling(NamedTuple):
     doubt: float = 0.05
     intercept: bool = True
 
-    messages = {SUMMARY: (*MOMENTS, *MOMENTS, Number(0.0, FARTHEST))}
+    messages = {SUMMARY: (*MOMENTS, *MOMENTS, Number(0.0, MAX_NUMBER))}
     footprint = "edges"
     minimises = False  # it converges to a fixed point of its own
 

@@ -45,9 +45,9 @@ UP, DOWN = 0, 1
 #: States of a client at the server: no answer expected, an answer to an earlier request, an answer to the present one.
 IDLE, LATE, ASKED = 0, 1, 2
 #: Fractional part of the golden ratio: its multiples, modulo 1, are spread evenly.
-GOLDEN = 0.6180339887498949
+GOLDEN_FRACTION = 0.6180339887498949
 #: Numbers above this limit in an answer are not valid parameters.
-LARGEST = 1e300
+MAX_PARAMETER = 1e300
 
 
 class Round(NamedTuple):
@@ -77,7 +77,7 @@ def servers(arrays):
 def new_round(method, arrays, length):
     """Return the state before the first cohort; the sum of answers has `length` numbers."""
     n, leads = arrays.address.shape[0], servers(arrays)
-    dice = GOLDEN * np.arange(1.0, method.clients + 1.0) % 1.0
+    dice = GOLDEN_FRACTION * np.arange(1.0, method.clients + 1.0) % 1.0
     numbers = [np.zeros((n, 1)) for _ in range(5)]
     return Round(leads, *numbers, ragged(np.where(leads, length, 0)), np.tile(dice, (n, 1)))
 
@@ -321,14 +321,14 @@ class Usual:
         if message.slot == VACANT:
             return
         if not post.leads:
-            if message.kind == DOWN and is_sound(message.text, LARGEST) and self.hear(data, me, message.text):
+            if message.kind == DOWN and is_sound(message.text, MAX_PARAMETER) and self.hear(data, me, message.text):
                 post.asked[0] = 1.0
         elif message.kind == UP and edges.asked[message.slot] != IDLE:
             if edges.asked[message.slot] == ASKED:
                 post.pending[0] -= 1.0
             edges.asked[message.slot] = IDLE
             weight = message.text[message.text.shape[0] - 1] if message.text.shape[0] > 0 else 0.0
-            if not is_sound(message.text, LARGEST):
+            if not is_sound(message.text, MAX_PARAMETER):
                 post.unsound[0] += 1.0
             elif weight > 0.0 and self.collect(data, me, edges, message):
                 post.weight[0] += weight

@@ -33,7 +33,7 @@ from .dpsgd import DPSGD
 from .local_sgd import LocalSGD
 
 #: Pull of an agent whose loss has weight zero: the agent copies the center.
-ALL_THE_WAY = 1e300
+MAX_PULL = 1e300
 
 
 @method
@@ -91,7 +91,7 @@ class TiedSGD(DPSGD):
             scatter(mean, data.sent, job.center)
             # pull = 2 s D_ii / a_i
             a, edges_pull = importance(data, degree), 2.0 * data.smooth * degree
-            job.plan[PULL] = min(edges_pull / a, ALL_THE_WAY) if a > 0.0 else ALL_THE_WAY * (edges_pull > 0.0)
+            job.plan[PULL] = min(edges_pull / a, MAX_PULL) if a > 0.0 else MAX_PULL * (edges_pull > 0.0)
         return True
 
     publish = LocalSGD.publish

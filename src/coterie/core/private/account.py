@@ -19,7 +19,7 @@ ACCOUNT = 2
 #: Result of :func:`debit` if the budget is spent.
 NOTHING = -1
 #: Tolerance for rounding in a sum of costs, relative to the limit.
-SLACK = 1e-12
+ROUNDING_SLACK = 1e-12
 
 
 @inline
@@ -31,7 +31,7 @@ def debit(account: np.ndarray, cost: np.ndarray, limit: float) -> int:
     if k >= cost.shape[0]:
         return NOTHING
     spent = account[SPENT] + cost[k]
-    if not (cost[k] >= 0.0 and spent <= limit * (1.0 + SLACK)):  # refuses NaN, too
+    if not (cost[k] >= 0.0 and spent <= limit * (1.0 + ROUNDING_SLACK)):  # refuses NaN, too
         return NOTHING
     account[RELEASES] = k + 1
     account[SPENT] = spent

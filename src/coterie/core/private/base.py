@@ -17,7 +17,7 @@ from .loss_report import loss_report_of
 from .noise import KEY, SIZE
 
 #: Largest number in the model of an honest agent; with larger ones, a step might not be finite.
-FARTHEST = 1e100
+MAX_NUMBER = 1e100
 
 
 def public_curvature(arrays, row_norm):
@@ -74,5 +74,5 @@ class PrivateBroadcast(PrivateMethod):
 
     def receive(self, data, me, edges, message, outbox):
         """Store the neighbour's model, if it is valid."""
-        if message.slot != VACANT and is_sound(message.text, FARTHEST):
+        if message.slot != VACANT and is_sound(message.text, MAX_NUMBER):
             copy_to(message.text, edges.copy[message.slot])

@@ -46,13 +46,13 @@ from .terms import GRID
 #: Largest change of a score when one example is replaced, in grid steps.
 SENSITIVITY = 2 * GRID
 #: Bound on scores, so that integers do not overflow, whatever neighbours send.
-HIGHEST = 1 << 55
+MAX_SCORE = 1 << 55
 #: Relative tolerance for rounding in the norm of an honest model.
-OUTSIDE = 1.0 + 1e-6
+NORM_TOLERANCE = 1.0 + 1e-6
 #: Number of steps of the final training, and of each trial before it.
-STEPS, TRIAL = 300, 100
+FINAL_STEPS, TRIAL_STEPS = 300, 100
 #: Candidate factors on the weight of neighbours in the final training, whose published models may be mostly noise.
-HEED = (1.0, 0.1, 0.01, 0.0)
+NEIGHBOUR_FACTORS = (1.0, 0.1, 0.01, 0.0)
 
 
 class Own(NamedTuple):
@@ -108,8 +108,8 @@ def score_all(data, me, edges, clip, pull, scores):
         scores[j] = 0
     clipped_votes(data, me.cache, clip, scores[:p])
     for j in range(p):
-        public = int(math.floor(clamped(pull[j] / unit, 0.5 * HIGHEST) + 0.5))  # noqa: RUF046 - compiled, a float
-        slope = clamped(scores[j] + public, HIGHEST)  # the distance to a neighbouring dataset's score does not grow
+        public = int(math.floor(clamped(pull[j] / unit, 0.5 * MAX_SCORE) + 0.5))  # noqa: RUF046 - compiled, a float
+        slope = clamped(scores[j] + public, MAX_SCORE)  # the distance to a neighbouring dataset's score does not grow
         scores[j], scores[p + j] = -slope, slope
     return True
 
@@ -138,7 +138,7 @@ def in_ball(pairs, radius):
     size = 0.0
     for k in range(1, pairs.shape[0], 2):
         size += abs(pairs[k])
-    return size <= radius * OUTSIDE  # false for NaN
+    return size <= radius * NORM_TOLERANCE  # false for NaN
 
 
 @kernel
@@ -167,9 +167,11 @@ def own_votes(inner, arrays, theta, edge):
     The weight of the neighbours is chosen by cross-validation on the agent's own examples.
     """
     sizes = np.diff(arrays.row_start)
-    trials = [lambda seen, heed=heed: trained(inner, seen, theta, edge, heed, TRIAL) for heed in HEED]
+    trials = [
+        lambda seen, heed=heed: trained(inner, seen, theta, edge, heed, TRIAL_STEPS) for heed in NEIGHBOUR_FACTORS
+    ]
     choice = np.where(sizes < 2, 0, best_of(arrays, trials))  # too few to choose
-    models = np.stack([trained(inner, arrays, theta, edge, heed, STEPS) for heed in HEED])
+    models = np.stack([trained(inner, arrays, theta, edge, heed, FINAL_STEPS) for heed in NEIGHBOUR_FACTORS])
     return models[choice, np.arange(sizes.shape[0])]
 
 

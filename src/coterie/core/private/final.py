@@ -24,9 +24,9 @@ from ..linear import SparseRows, frozen
 #: Candidates (length, weight); weights are relative to the public bound on the curvature of the losses.
 CANDIDATES = ((0.0, 0.004), *((length, weight) for length in (1.0, 4.0) for weight in (0.04, 0.12, 0.4, 1.2)))
 #: The candidate of an agent with too few examples to choose.
-UNTESTED = (1.0, 0.4)
+DEFAULT_CANDIDATE = (1.0, 0.4)
 #: Largest number of folds.
-FOLDS = 5
+MAX_FOLDS = 5
 
 
 @kernel
@@ -60,7 +60,7 @@ def own_models(arrays: AgentArrays, anchor: np.ndarray, bend: np.ndarray) -> np.
     sizes = np.diff(arrays.row_start)
     trials = [lambda seen, c=c: _solved(seen, c[0] * anchor, c[1] * bend) for c in CANDIDATES]
     choice = np.array(CANDIDATES)[best_of(arrays, trials)]
-    choice[sizes < 2] = UNTESTED
+    choice[sizes < 2] = DEFAULT_CANDIDATE
     models = _solved(arrays, choice[:, :1] * anchor, choice[:, 1] * bend)
     models[sizes == 0] = anchor[sizes == 0]
     return models
@@ -84,7 +84,7 @@ def folds(arrays: AgentArrays) -> Iterator[tuple[AgentArrays, AgentArrays]]:
     # Rows may be sorted by label. An agent's folds do not depend on which other agents are hosted.
     shuffled = {m: np.random.default_rng(0).permutation(m) for m in np.unique(sizes).tolist()}
     rank = np.concatenate([np.zeros(0, np.int64), *(shuffled[m] for m in sizes.tolist())])
-    for kept, held in split(rank % FOLDS):
+    for kept, held in split(rank % MAX_FOLDS):
         yield only(arrays, kept), only(arrays, held)
 
 

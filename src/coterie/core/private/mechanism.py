@@ -18,7 +18,7 @@ from .noise import LAPLACE, SIZE, discrete_gaussian, discrete_laplace, open_stre
 from .terms import GRID, width_of
 
 #: Factor by which a vector is shortened that is a grid step too long because of rounding in its norm.
-SHORTER = 1.0 - 2.0**-30
+SHORTENING = 1.0 - 2.0**-30
 
 
 @inline
@@ -62,7 +62,7 @@ def clipped_sum(data, theta, clip, laplace, total):
         if not math.isfinite(unit):  # no row can balance this slope
             continue
         if grid_size(data.rows, r, unit, laplace) > limit:
-            unit *= SHORTER
+            unit *= SHORTENING
             if grid_size(data.rows, r, unit, laplace) > limit:  # cannot happen; if it did, the example would not count
                 continue
         for k in range(data.rows.entries(r)):

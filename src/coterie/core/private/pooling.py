@@ -41,7 +41,7 @@ from ..linear import axpy, copy_to, fill, matrix_of
 from ..losses import GAUSSIAN
 from ..messages import Vector, is_sound
 from ..method import method
-from ..methods.pooling import FARTHEST, FLOW, Edge, Population, ask, estimates, exchange
+from ..methods.pooling import FLOW, MAX_NUMBER, Edge, Population, ask, estimates, exchange
 from .account import ACCOUNT, NOTHING, debit
 from .base import PrivateMethod
 from .limits import check_private_arrays
@@ -57,7 +57,7 @@ LENGTHS, SPREADS = (1.0, 2.0), (0.25, 1.0, 4.0, 16.0)
 #: noise of labels, relative to their mean square.
 BROAD, NOISES = (0.05, 0.3, 2.0), (1.0, 0.5, 0.25, 0.1, 0.05, 0.02)
 #: Weight of the usual size of features in their mean squares, in rows.
-USUAL = 10.0
+USUAL_SIZE_ROWS = 10.0
 
 
 class Public(NamedTuple):
@@ -167,7 +167,7 @@ class PrivatePooling(PrivateMethod):
         """Copy the flow; if asked, let half of the difference flow and answer. Releases need no action: they are in
         the averages.
         """
-        if message.slot == VACANT or message.kind == RELEASE or not is_sound(message.text, FARTHEST):
+        if message.slot == VACANT or message.kind == RELEASE or not is_sound(message.text, MAX_NUMBER):
             return
         share(me)
         publish(me, exchange(data, me, edges, message, message.kind == ASK, ANSWER, outbox))
@@ -210,7 +210,7 @@ def own_posterior(loss: Any, X: np.ndarray, y: np.ndarray, u: np.ndarray, spread
     if m == 0:
         return u * row_norm * row_norm / usual
     with np.errstate(over="ignore"):
-        square = (np.sum(X * X, axis=0) + USUAL * usual) / (m + USUAL)
+        square = (np.sum(X * X, axis=0) + USUAL_SIZE_ROWS * usual) / (m + USUAL_SIZE_ROWS)
         scale = max(float(np.mean(y * y)), 1e-300) if loss.likelihood == GAUSSIAN else 1.0
     noises = [scale * part for part in NOISES] if loss.likelihood == GAUSSIAN else [1.0]
     groups = [[(np.zeros(p), scale * part / square) for part in BROAD]]

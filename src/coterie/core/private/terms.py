@@ -28,9 +28,9 @@ FINALS = (None, "local")
 #: Number of grid steps in one clip. One example changes a clipped sum by at most twice this number.
 GRID = 1 << 20
 #: Smallest width of noise, in grid steps, for which the accounting of continuous noise is accurate.
-FINEST = 1 << 10
+MIN_WIDTH = 1 << 10
 #: Bound on norms and their reciprocals, so that products do not overflow.
-FAR = 1e100
+MAX_NORM = 1e100
 
 
 @rule
@@ -83,8 +83,8 @@ def make_terms(plan: Plan, clip: Any, row_norm: Any, max_rows: Any, loss_fractio
     """Check the public numbers of the mechanism, and that it can produce the noise of a plan."""
     for name, value in (("clip", clip), ("row_norm", row_norm)):
         positive(name, value)
-        if not 1.0 / FAR <= value <= FAR:
-            raise ParameterError(f"{name} = {value!r}: expected {1 / FAR:g} to {FAR:g}; scale the features")
+        if not 1.0 / MAX_NORM <= value <= MAX_NORM:
+            raise ParameterError(f"{name} = {value!r}: expected {1 / MAX_NORM:g} to {MAX_NORM:g}; scale the features")
     max_rows = 0 if max_rows is None else integer("max_rows", max_rows)
     within("loss_fraction", loss_fraction, 0, 1, "[)")
     if final not in FINALS:
@@ -96,10 +96,10 @@ def make_terms(plan: Plan, clip: Any, row_norm: Any, max_rows: Any, loss_fractio
     queries = [(1.0 - terms.loss_fraction, 2 * GRID), *([(terms.loss_fraction, GRID)] if terms.loss_fraction else [])]
     for share, sensitivity in queries:
         widths = [width_of(terms, k, share, sensitivity) for k in range(plan.steps)]
-        if min(widths) < FINEST or max(widths) > LARGEST:
+        if min(widths) < MIN_WIDTH or max(widths) > LARGEST:
             raise ParameterError(
                 f"epsilon={plan.epsilon!r} in {plan.steps} releases with loss_fraction={loss_fraction!r} needs noise "
                 f"of {min(widths) / sensitivity:.3g} to {max(widths) / sensitivity:.3g} times the sensitivity: the "
-                f"mechanism supports {FINEST / sensitivity:.1g} to {LARGEST / sensitivity:.1g}"
+                f"mechanism supports {MIN_WIDTH / sensitivity:.1g} to {LARGEST / sensitivity:.1g}"
             )
     return terms

@@ -332,7 +332,7 @@ class GeometricMedian(NamedTuple):
             for k in range(peer.shape[0]):
                 if peer[k] != VACANT:
                     far = math.sqrt(apart(point, said[k]))
-                    pull = weight[k] / max(far, NEAR) if far < math.inf else 0.0
+                    pull = weight[k] / max(far, MIN_DISTANCE) if far < math.inf else 0.0
                     total += pull
                     for c in range(p):
                         goal[c] += pull * said[k, c] if pull > 0.0 else 0.0
@@ -346,7 +346,7 @@ class GeometricMedian(NamedTuple):
 
 
 #: nu of RFA: smallest distance by which the iteration divides.
-NEAR = 1e-9
+MIN_DISTANCE = 1e-9
 
 
 @made_by(lambda gamma: (within("gamma", gamma, 0, 1, "(]"),))

@@ -38,9 +38,9 @@ from ..compile import inline
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 #: Largest number of Newton steps in each of the two passes over a block, far more than are needed for any weights.
-STEPS = 200
+MAX_NEWTON_STEPS = 200
 #: Relative size of a step at which the first pass over a block may stop.
-COARSE = 1e-14
+COARSE_STEP = 1e-14
 
 
 #: Reasons why each parameter of h must be positive, for messages.
@@ -116,7 +116,7 @@ def block(cost: Floats, others: Floats, own: float, mu: float, lam: float, delta
     # added.
     base, u = 0.0, 1.0 / free
     for fine in range(2):
-        for step in range(STEPS):
+        for step in range(MAX_NEWTON_STEPS):
             degree, slope = free, 0.0
             for l in range(kappa):  # noqa: E741 - the paper's own name
                 other = others[l] + delta
@@ -131,7 +131,7 @@ def block(cost: Floats, others: Floats, own: float, mu: float, lam: float, delta
             if move == 0.0 or (move < 0.0 and not (fine == 1 and step == 0)):
                 break
             u -= move
-            if fine == 0 and move <= COARSE * u:
+            if fine == 0 and move <= COARSE_STEP * u:
                 break
         if fine == 0:
             base, u = u, 0.0

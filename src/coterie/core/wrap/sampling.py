@@ -36,7 +36,7 @@ from ..rules import checked
 #: Kinds of messages that compositions reserve for samplers: a part of a view, to be answered; and the answer.
 SHUFFLE, SHUFFLED = 3, 4
 #: Exclusive upper bound of addresses and ages.
-FARTHEST = 2.0**53
+ADDRESS_LIMIT = 2.0**53
 
 
 class Everyone(NamedTuple):
@@ -263,7 +263,7 @@ def take_in(data, view, text):
     """Store unknown addresses first in empty places, and then in place of addresses that were sent."""
     size, turn = view.address.shape[0], 0
     for k in range(0, text.shape[0], 2):
-        if not (0.0 <= text[k] < FARTHEST and 0.0 <= text[k + 1] < FARTHEST):
+        if not (0.0 <= text[k] < ADDRESS_LIMIT and 0.0 <= text[k + 1] < ADDRESS_LIMIT):
             continue
         peer, age = int(text[k]), int(text[k + 1])
         if peer == data.address:

@@ -27,7 +27,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..._threads import one_thread
-from ...core.batches import NUMBERS
+from ...core.batches import MAX_BATCH_ENTRIES
 from ...errors import ConvergenceError
 from .apart import newton_apart
 from .ball import BallObjective, minimise_on_balls, project
@@ -40,7 +40,7 @@ from .systems import least_decrement, system
 #: Agents without edges that have more features than this go through the general solver.
 MANY = 400
 #: Numbers that agents without edges may have, rows and blocks, to be worked on together by the general solver.
-FEW = 10 * NUMBERS
+FEW = 10 * MAX_BATCH_ENTRIES
 
 __all__ = [
     "BallObjective",
