@@ -99,9 +99,9 @@ def _defined(module):
 
 @register_pass(mutates_CFG=True, analysis_only=False)
 class _InferTypes(NopythonTypeInference):
-    """As Numba does, which without counts of references lets no function return a part of an array.
+    """Numba's type inference, except that functions may return a part of an array without counted references.
 
-    Here it may: all arrays are those that the kernel was called with, and held by who called it.
+    This is safe for kernels: every array belongs to the kernel's caller, which holds a reference.
     """
 
     _name = "coterie_infer_types"
@@ -121,7 +121,7 @@ class _LowerHelper(NativeLowering):
         state.library = _HelperCode(state.targetctx.codegen(), state.func_id.func_qualname)
         super().run_pass(state)
         made = state["cr"]
-        # Numba knows a function by what Python would call: here nobody does, and there is no address.
+        # Numba identifies a function by its Python wrapper; a helper has no wrapper, and so no address.
         name = made.fndesc.qualname.rpartition(".")[2]
         entry = _dynfunc.make_function(made.fndesc.lookup_module(), name, "", 0, made.env, (state.library,))
         state.targetctx.insert_user_function(entry, made.fndesc, [state.library])
@@ -140,7 +140,7 @@ class _LowerKernel(NativeLowering):
 
 
 def _steps(state, **others):
-    """Numba's own steps, but for those that have another here."""
+    """Return Numba's compiler steps, some of them replaced by `others`."""
     steps = DefaultPassBuilder.define_nopython_pipeline(state)
     steps.passes = [(others.get(step.__name__, step), why) for step, why in steps.passes]
     steps.finalize()
@@ -148,24 +148,24 @@ def _steps(state, **others):
 
 
 class HelperPipeline(CompilerBase):
-    """How helpers are compiled."""
+    """The compiler pipeline of helpers."""
 
     def define_pipelines(self):
-        """What Numba does, in order."""
+        """Return the compiler steps, in order."""
         flags = self.state.flags
         flags.no_compile = flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True
         return _steps(self.state, NopythonTypeInference=_InferTypes, NativeLowering=_LowerHelper)
 
 
 class KernelPipeline(CompilerBase):
-    """How kernels are compiled."""
+    """The compiler pipeline of kernels."""
 
     def define_pipelines(self):
-        """What Numba does, in order."""
+        """Return the compiler steps, in order."""
         return _steps(self.state, NativeLowering=_LowerKernel)
 
 
 def furnish(kernel):
-    """Let the helpers in a kernel find their environments, of which errors are made."""
+    """Give the helpers in a kernel their environments, which are needed to raise errors."""
     for environment in kernel._find_referenced_environments():
         kernel.library.codegen.set_env(environment.env_name, environment)

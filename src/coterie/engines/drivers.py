@@ -361,8 +361,8 @@ def graph_of(arrays: AgentArrays) -> Graph:
     """Return the graph of the edges in agents' arrays; if both ends of an edge hold different weights, with their
     mean.
     """
-    n, tied = arrays.address.shape[0], arrays.peer != VACANT
-    i, j, w = owners(arrays.edge_start)[tied], arrays.peer[tied], arrays.weight[tied]
+    n, linked = arrays.address.shape[0], arrays.peer != VACANT
+    i, j, w = owners(arrays.edge_start)[linked], arrays.peer[linked], arrays.weight[linked]
     low, high = np.minimum(i, j), np.maximum(i, j)
     ends, edge = np.unique(low * n + high, return_inverse=True)
     weight = 0.5 * np.bincount(edge, weights=w, minlength=ends.shape[0])
@@ -421,7 +421,7 @@ class Immediate(Driver):
         return [order, peers, dice, np.ones(count)]
 
     def advance(self, steps: int, budget: loop.Budget) -> None:
-        """Take at most so many steps, and stop when the budget is spent."""
+        """Take at most `steps` steps, and stop when the budget is spent."""
         if steps > len(self.drawn[0]):  # unused draws come first, so that draws do not depend on budgets
             more = self._draw(steps - len(self.drawn[0]))
             self.drawn = [np.concatenate(pair) for pair in zip(self.drawn, more, strict=True)]

@@ -159,7 +159,7 @@ class Shard:
         self.out: list[Any] = []
         # Agents with neighbours on each goal, and positions of the goal's agents in the list of agents elsewhere.
         goal = self._shard_of(self.peer)
-        self.tied = [np.unique(self.owner[goal == k]) - self.first for k in goals]
+        self.bordering = [np.unique(self.owner[goal == k]) - self.first for k in goals]
         self.spans = [tuple(np.searchsorted(self.away, self.cuts[k : k + 2]).tolist()) for k in goals]
         self.spoke = np.zeros(self.size, bool)
         # All shards draw equal random numbers, and each keeps those of its agents.
@@ -252,9 +252,9 @@ class Shard:
     def _published(self) -> list[PublishedRows]:
         """Return, for each goal, the last messages of agents that may have sent something since the last time."""
         message, parts = self.edge[0].message, []
-        for tied in self.tied:
-            place = np.flatnonzero(self.spoke[tied])
-            parts.append(PublishedRows(place.astype(np.int32), message[tied[place]]))
+        for agents in self.bordering:
+            place = np.flatnonzero(self.spoke[agents])
+            parts.append(PublishedRows(place.astype(np.int32), message[agents[place]]))
         self.spoke[:] = False
         return parts
 
@@ -332,7 +332,7 @@ class Shard:
     def border(self) -> Any:
         """Return current models of agents with neighbours on each goal."""
         theta = self.theta
-        parts = tuple(theta[tied] for tied in self.tied)
+        parts = tuple(theta[agents] for agents in self.bordering)
         return parts if len(parts) != 1 else parts[0]
 
     def measure(self, *borders: np.ndarray) -> tuple[float, float]:

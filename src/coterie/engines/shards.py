@@ -115,13 +115,13 @@ class Shards(Driver):
     def _begin(self, facts: list[Facts], asked: Asked, choice: Any, jobs: int) -> None:
         """Compare edges, and let the shards create their agents' arrays."""
         edges = np.stack([fact.edges for fact in facts])
-        tied = (edges + edges.T) > 0
-        self.goals = [np.flatnonzero(row) for row in tied]  # shards to exchange messages with: edges have two ends
+        connected = (edges + edges.T) > 0
+        self.goals = [np.flatnonzero(row) for row in connected]  # shards to exchange messages with: edges have two ends
         if isinstance(self._posed, ShardedProblem):
             self._get(
                 [
                     self.shards[b].compare.remote(a, self.shards[a].edges_to.remote(b))
-                    for a, b in np.argwhere(np.triu(tied)).tolist()
+                    for a, b in np.argwhere(np.triu(connected)).tolist()
                 ]
             )
         probabilities = choice if isinstance(choice, str) else choices(choice, self._posed)
@@ -148,7 +148,7 @@ class Shards(Driver):
         """Number of parameters of a model that may be sent: all."""
         return int(self.p)
 
-    @property  # type: ignore[override]  # nobody writes it: it is a sum over the shards
+    @property  # type: ignore[override]  # read-only: a sum over the shards
     def account(self) -> np.ndarray:
         """The account of what was sent, up to the last requested wake."""
         self._read(0)

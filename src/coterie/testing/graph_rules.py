@@ -72,9 +72,9 @@ class _Meeting:
 def held(arrays: AgentArrays, values: np.ndarray) -> np.ndarray:
     """Return the agents' views of their edges as a matrix: row i is agent i's view."""
     n = arrays.address.shape[0]
-    owner, tied = owners(arrays.edge_start), arrays.peer != VACANT
+    owner, linked = owners(arrays.edge_start), arrays.peer != VACANT
     sides = np.zeros((n, arrays.n_agents))
-    np.add.at(sides, (owner[tied], arrays.peer[tied]), values[tied])  # a peer in two slots would count twice
+    np.add.at(sides, (owner[linked], arrays.peer[linked]), values[linked])  # a peer in two slots would count twice
     return sides
 
 
@@ -89,11 +89,11 @@ def _wakes_of(learned: Any, meeting: _Meeting, wakes: int, seed: int) -> Iterato
 @promise(GRAPH_RULE_CHECKS)
 def _keeps_both_ends_alike(learned: Any) -> None:
     for t, driver in enumerate(_wakes_of(learned, _Meeting(learned, 20), 300, seed=1)):
-        arrays, tied = driver.arrays, driver.arrays.peer != VACANT
+        arrays, linked = driver.arrays, driver.arrays.peer != VACANT
         weights, stamps = held(arrays, arrays.weight), held(arrays, driver.edge.stamp)
         when = f"after {t + 1} wakes"
-        demand(np.all(arrays.weight[tied] > 0), f"{when}, the weight of an edge is not positive")
-        demand(np.all(arrays.weight[~tied] == 0), f"{when}, an empty slot has a weight")
+        demand(np.all(arrays.weight[linked] > 0), f"{when}, the weight of an edge is not positive")
+        demand(np.all(arrays.weight[~linked] == 0), f"{when}, an empty slot has a weight")
         demand(np.array_equal(weights, weights.T), f"{when}, the two ends of an edge hold different weights")
         demand(np.array_equal(stamps, stamps.T), f"{when}, the two ends of an edge hold different stamps")
         demand(not np.any(np.diag(weights)), f"{when}, an agent has an edge to itself")

@@ -39,7 +39,7 @@ from ..rules import Word, checked
 
 #: Kinds of messages: a whole model; one step; and a request for the whole model, by an agent that has missed a step.
 WHOLE, STEP, MISSED = 0, 1, 2
-#: Number of spare entries, beyond twice those of the largest model.
+#: Number of spare entries, beyond twice the number of entries of the largest model.
 SPARE_ENTRIES = 16
 #: Number of further steps of a neighbour to wait for before repeating a request, whose answer may be in transit.
 STEPS_BEFORE_REPEAT = 2.0

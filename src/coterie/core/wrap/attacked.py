@@ -222,7 +222,7 @@ class Attacked(NamedTuple):
 
     Examples
     --------
-    Two of nine agents lie; those who take the median of what they hear do not mind.
+    Two of nine agents lie, which hardly affects agents that take the median of the received models.
 
     >>> import numpy as np
     >>> import coterie as ct

@@ -86,7 +86,7 @@ def check_method(method, what):
     refuse_server(
         method,
         f"which adds up answers as they come: it keeps no copies of several neighbours' models to {what}",
-        f"{WITHOUT_SERVER}, where everybody has them",
+        f"{WITHOUT_SERVER}, where every agent keeps such copies",
     )
     if not method.edges.copies and method.training.jobs:
         raise MismatchError(
