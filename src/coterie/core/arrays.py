@@ -230,9 +230,7 @@ def slot_of(peers, address, hint):
 
 @inline
 def choose(data, randomness):
-    """Return the edge for an exchange: to the requested neighbour, or drawn with probabilities ``data.choice``; or
-    VACANT.
-    """
+    """Return the edge for an exchange: to the requested neighbour, or drawn by ``data.choice``; or VACANT."""
     if randomness.peer != VACANT:
         return slot_of(data.peer, randomness.peer, VACANT)
     rest = randomness.dice[0] * total(data.choice)
@@ -248,8 +246,9 @@ def choose(data, randomness):
 
 @inline
 def importance(data, degree):
-    """Return a_i, the weight of an agent's own loss. An agent without edges minimises its own loss at any positive
-    weight.
+    """Return a_i, the weight of an agent's own loss.
+
+    An agent without edges minimises its own loss at any positive weight.
     """
     if not data.scaled:
         return data.loss_weight
@@ -411,9 +410,7 @@ def paper(arrays, model, batch=0):
 
 
 def owners(start: np.ndarray) -> np.ndarray:
-    """Return the owner of each edge, or of each row, as a position in the arrays, from the starts of each agent's
-    part.
-    """
+    """Return the owner of each edge, or of each row, as a position in the arrays, given where agents' parts start."""
     return np.repeat(np.arange(start.shape[0] - 1), np.diff(start))
 
 

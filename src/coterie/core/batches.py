@@ -11,8 +11,7 @@ MAX_BATCH_ENTRIES = 200_000
 
 
 def batches(sizes: np.ndarray, columns: int) -> Iterator[tuple[np.ndarray, int]]:
-    """Group agents by their number of rows, rounded up to 1 ... 8, 10, 12, 14, 16, 20, ...; yield agents and that
-    number.
+    """Group agents by their number of rows, rounded up to 1 ... 8, 10, 12, 14, 16, 20, ...; yield agents and number.
 
     So there are few batches, at most a fifth of the computation is padding, and no batch is too large for the cache.
     """

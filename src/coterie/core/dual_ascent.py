@@ -58,8 +58,7 @@ def keep_kernel(loss, labels, keep, after, out):
 
 @kernel
 def evaluate_kernel(loss, rows, start, labels, row_weight, dual, weights, out):
-    """Write mean loss, mean conjugate, and mean of ``l(z) + l*(-a) + a z >= 0``, whose sum is the duality gap, of each
-    task.
+    """Write each task's mean loss, mean conjugate and mean of ``l(z) + l*(-a) + a z >= 0``, which sum to its gap.
 
     As a sum of nonnegative terms, the gap keeps its precision where primal and dual are nearly equal.
     """

@@ -30,9 +30,7 @@ def loss_table_kernel(loss, margins, labels, step, out):
 
 @kernel
 def pool_table_kernel(loss, margins, labels, value, slopes):
-    """As :func:`loss_table_kernel`, for a loss of all examples of an agent together; each row of margins is one
-    agent.
-    """
+    """As :func:`loss_table_kernel`, for a loss of all examples of an agent; each row of margins is one agent."""
     for k in range(margins.shape[0]):
         value[k] = loss.pool(margins[k], labels)
         loss.slopes(margins[k], labels, slopes[k])

@@ -40,9 +40,7 @@ def is_ours(thing):
 
 
 def classes_in(arguments):
-    """Return the classes of tuples from outside in the arguments of a kernel, and of models that only Python can
-    call.
-    """
+    """Return the classes of tuples from outside, and of models in Python, in the arguments of a kernel."""
     found: set[type] = set()
     _look_through(arguments, found)
     return frozenset(found)

@@ -39,9 +39,7 @@ reading: ContextVar[dict[str, type]] = ContextVar("reading")
 
 
 def cache_directory(keys=()):
-    """Return the folder of kernels that use code with these keys: below ``$COTERIE_CACHE``, or the user's cache
-    folder.
-    """
+    """Return the folder of kernels that use code with these keys: in ``$COTERIE_CACHE``, or the user's cache folder."""
     more = [hashlib.sha256("".join(sorted(keys)).encode()).hexdigest()[:16]] if keys else []
     return cache_root() / "kernels" / "-".join([digest(), numba.__version__, *(["debug"] if DEBUG else []), *more])
 
@@ -134,9 +132,7 @@ class KernelCache(FunctionCache):
             return True
 
     def load_overload(self, sig, target_context):
-        """Return the cached result for these types; or None, and then this process must compile until
-        :meth:`let_go`.
-        """
+        """Return the cached result for these types; after None, this process must compile until :meth:`let_go`."""
         if self._changed():
             return None
         token = reading.set(self._names)

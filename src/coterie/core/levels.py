@@ -24,8 +24,7 @@ class Edges(NamedTuple):
 
 @kernel
 def stranger(order, peers, start, peer, first, last):
-    """Return the first of wakes ``first`` to ``last - 1`` whose agent is to exchange with an agent that is no
-    neighbour; or ``last``.
+    """Return the first of wakes ``first`` to ``last - 1`` that is to exchange with no neighbour; or ``last``.
 
     VACANT, for no neighbour, is valid for an agent without edges.
     """

@@ -64,9 +64,7 @@ def _add_all(factor, scale, vectors, count, out):
 @or_numpy(_add_all)
 @inline
 def add_all(factor, scale, vectors, count, out):
-    """``out += factor sum_k scale_k vectors_k`` over the first ``count`` items of an indexable collection of
-    vectors.
-    """
+    """``out += factor sum_k scale_k vectors_k`` over the first ``count`` of an indexable collection of vectors."""
     four = count - count % 4
     for k in range(0, four, 4):
         s, t, u, v = factor * scale[k], factor * scale[k + 1], factor * scale[k + 2], factor * scale[k + 3]
@@ -91,9 +89,7 @@ def times(matrix, vector, out):
 
 @inline
 def total(x):
-    """``sum_k x_k`` as four interleaved partial sums: appending zeros does not change the result, not even its last
-    bit.
-    """
+    """``sum_k x_k`` as four interleaved partial sums: appended zeros do not change the result in any bit."""
     first, second, third, fourth = 0.0, 0.0, 0.0, 0.0
     four = x.shape[0] - x.shape[0] % 4
     for k in range(0, four, 4):
@@ -348,9 +344,7 @@ def matrix_of(rows, p):
 
 
 def rows_of(matrix):
-    """Return the rows of a dense or sparse matrix in the form that kernels read; float32 is kept, which halves the
-    memory.
-    """
+    """Return the rows of a dense or sparse matrix in the form that kernels read; float32 is kept, to save memory."""
     if isinstance(matrix, np.ndarray):
         return DenseRows(frozen(matrix, stored_dtype(matrix)))
     from scipy import sparse  # imported here: a peer with dense rows does not need SciPy's sparse module

@@ -152,8 +152,9 @@ def to_all(method, arrays, own, edge, outbox, egress, h):
 
 
 def deliver(method, arrays, own, edge, outbox, egress, h):
-    """Deliver message h of the outbox, stored once or per edge as the state requires. Return the number of
-    recipients.
+    """Deliver message h of the outbox, stored once or per edge as the state requires.
+
+    Return the number of recipients.
     """
     way = to_all if any(isinstance(part, Heard) for part in edge) else to_each
     return way(method, arrays, own, edge, outbox, egress, h)
@@ -191,9 +192,7 @@ def cost_of(account, message, number):
 
 
 def partner(method, arrays, k, randomness):
-    """Return the neighbour that agent k will exchange with; VACANT if the method does not exchange with one
-    neighbour.
-    """
+    """Return the neighbour that agent k will exchange with; VACANT if the method has no exchanges."""
     return VACANT
 
 
@@ -348,9 +347,7 @@ def partial_round(method, arrays, own, edge, present, outbox, egress, account):
 
 @kernel
 def training_round(method, arrays, own, edge, present, dice, moment, outbox, egress, account):
-    """Run one synchronous round of a method that trains: the present agents wake, and then their messages are
-    delivered.
-    """
+    """Run one synchronous round of a method that trains: the present agents wake, then messages are delivered."""
     for k in range(arrays.address.shape[0]):
         if not present[k]:
             continue

@@ -124,9 +124,7 @@ class Floats(Part):
         return 4 * count
 
     def write(self, numbers):
-        """Encode as little-endian floats; a number too large for a float becomes infinite, and the receiver refuses
-        it.
-        """
+        """Encode as little-endian floats; a number too large for a float becomes infinite, and receivers refuse it."""
         with np.errstate(over="ignore"):
             return numbers.astype("<f4").tobytes()
 
@@ -251,8 +249,9 @@ class Levels(Part):
 
 @dataclass(frozen=True)
 class Number(Part):
-    """One number between two bounds. If not ``counted``, the number is left out of the count of bits, as in the
-    papers.
+    """One number between two bounds.
+
+    If not ``counted``, the number is left out of the count of bits, as in the papers.
     """
 
     low: float = -math.inf
@@ -406,9 +405,7 @@ def prices_of(messages: Mapping[int, Any], p: int) -> tuple[np.ndarray, np.ndarr
 
 
 class Contents:
-    """The contents that messages of a method may have in a run, checked by a receiver before the method sees a
-    message.
-    """
+    """The contents that a method's messages may have in a run, checked by receivers before handlers see a message."""
 
     def __init__(self, messages: Mapping[int, Any], bounds: Bounds):
         self.bounds, self.lengths = bounds, lengths_of(messages, bounds.p)
@@ -438,9 +435,7 @@ class Contents:
         return data
 
     def restore(self, kind: int, count: int, data: bytes) -> np.ndarray:
-        """Decode `count` numbers of a message from bytes; raise a :class:`~coterie.errors.DataError` if they do not
-        fit.
-        """
+        """Decode `count` numbers of a message from bytes; raise :class:`~coterie.errors.DataError` on failure."""
         self.check_length(kind, count)
         parts = self._split(kind, count)
         size = sum(part.size(held) for part, held in parts)
@@ -467,9 +462,7 @@ class Contents:
         return self.restore(kind, count + (max(0, round(size / each)) if each else 0), data)
 
     def read(self, kind: int, numbers: np.ndarray, members: Container[int]) -> tuple[list[np.ndarray], bool]:
-        """Return the models in a message of a valid length, and whether an honest peer could have sent its other
-        numbers.
-        """
+        """Return the models in a message of a valid length, and whether its other numbers are valid."""
         models: list[np.ndarray] = []
         allowed, at = True, 0
         for part, count in self._split(kind, numbers.shape[0]):
@@ -480,9 +473,7 @@ class Contents:
         return models, allowed
 
     def check(self, kind: int, numbers: np.ndarray, members: Container[int]) -> np.ndarray:
-        """Return the numbers unchanged; raise :class:`Unsound` if no honest peer sends them. `members` are all
-        addresses.
-        """
+        """Return the numbers; raise :class:`Unsound` if no honest peer sends them. `members` are all addresses."""
         self.check_length(kind, numbers.shape[0])
         models, allowed = self.read(kind, finite(numbers), members)
         if not allowed:

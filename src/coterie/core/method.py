@@ -154,9 +154,7 @@ class Inspection(typing.NamedTuple):
 
 
 class _Record:
-    """Descriptor of a record: values of the inner method, or defaults, updated with the attributes that the class
-    states.
-    """
+    """Descriptor of a record: values of the inner method, or defaults, updated with the attributes of the class."""
 
     def __init__(self, name: str, kind: Any):
         self.name, self.kind = name, kind

@@ -174,9 +174,7 @@ def _likelihoods(score):
 
 @inline
 def _slopes(score, label, weight):
-    """Replace scores of a row by weighted slopes of its loss: softmax cross entropy, or half the squared error of one
-    output.
-    """
+    """Replace a row's scores by weighted slopes of its loss: softmax cross entropy, or half the squared error."""
     if score.shape[0] == 1:
         score[0] -= label
     else:
@@ -400,9 +398,7 @@ class Softmax(NamedTuple):
         return X, X @ w.reshape(self.classes, -1).T + b
 
     def curvatures(self, rows, start):
-        """Return a curvature bound for each agent: cross entropy has a Hessian of at most 1/2 in scores; rows are
-        extended by a 1.
-        """
+        """Bound each agent's curvature: cross entropy has a Hessian of at most 1/2 in scores; rows have a 1 appended."""
         sizes = np.diff(start)
         return np.where(sizes > 0, 0.5 * (gram_norms(rows, start, self.inputs) / np.maximum(sizes, 1) + 1.0), 0.0)
 

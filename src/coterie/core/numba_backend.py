@@ -248,8 +248,7 @@ def kernel(function):
 
 
 def inline(function):
-    """Decorator of small helpers of kernels: plain Python when called from Python, always inlined by LLVM in compiled
-    code.
+    """Decorator of small helpers of kernels: plain Python when called from Python, inlined in compiled code.
 
     The order of compilation therefore cannot change speed.
     """
@@ -428,9 +427,7 @@ def packed(rule, fields):
 
 
 def each_field(group, arguments, leaf, nest, **scope):
-    """For :func:`overload`: map each field of a NamedTuple by the expression `leaf`, or `nest` if the field is a
-    tuple.
-    """
+    """For :func:`overload`: map each field of a NamedTuple by the expression `leaf`, or by `nest` for tuples."""
     if class_of(group) is None:
         return None
     parts = [

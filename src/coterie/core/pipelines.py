@@ -82,9 +82,7 @@ class _KernelCode(JITCodeLibrary):
         self._final_module.link_in(library._final_module, preserve=True)
 
     def _missing(self):
-        """Return functions of coterie and Numba that are called but not linked; other functions belong to the
-        runtime.
-        """
+        """Return functions of coterie and Numba that are called but not linked; others belong to the runtime."""
         return {f.name for f in self._final_module.functions if f.is_declaration and f.name.startswith("_ZN")}
 
     def _verify_declare_only_symbols(self):

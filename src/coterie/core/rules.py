@@ -182,9 +182,7 @@ class Word:
 
 
 class Or:
-    """Check for :func:`checked`: a value that passes another check, or one special word such as None, stored as a
-    number.
-    """
+    """Check for :func:`checked`: a value that passes another check, or a word such as None, stored as a number."""
 
     def __init__(self, word, check, inside):
         self.word, self.check, self.inside = word, check, inside

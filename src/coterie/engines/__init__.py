@@ -1,5 +1,6 @@
-"""Engines run methods: they decide which agent wakes when, and when a message arrives. The handlers of a method do not
-change.
+"""Engines run methods: they decide which agent wakes when, and when a message arrives.
+
+The handlers of a method do not change.
 
 Names are listed in ``__init__.pyi``, and imported when they are first used.
 """

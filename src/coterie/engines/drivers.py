@@ -1,5 +1,4 @@
-"""Drivers run the compiled loops of a simulation: they draw clocks and random numbers, and apply changes of the
-problem.
+"""Drivers run the compiled loops of a simulation: they draw clocks and random numbers, and change the problem.
 
 A driver holds the agents' arrays, the state of a method, and the account of what was sent. All kinds of runs share the
 interface :class:`Driver`, whose main method is :meth:`Driver.advance`.
@@ -188,9 +187,7 @@ class Driver(ABC):
 
     @property
     def final(self) -> np.ndarray:
-        """Final models of the agents: those of :attr:`theta`, or the results of a final step that agents keep to
-        themselves.
-        """
+        """Final models of the agents: :attr:`theta`, or the results of a final step, which agents keep private."""
         return finished_by(*self.agents)
 
     @property
@@ -358,9 +355,7 @@ def disagreement(problem: Problem, theta: np.ndarray) -> float:
 
 
 def graph_of(arrays: AgentArrays) -> Graph:
-    """Return the graph of the edges in agents' arrays; if both ends of an edge hold different weights, with their
-    mean.
-    """
+    """Return the graph of the edges in agents' arrays; if the ends hold different weights, with their mean."""
     n, linked = arrays.address.shape[0], arrays.peer != VACANT
     i, j, w = owners(arrays.edge_start)[linked], arrays.peer[linked], arrays.weight[linked]
     low, high = np.minimum(i, j), np.maximum(i, j)
@@ -547,9 +542,7 @@ class Synchronous(Driver):
         self.time = float(self.done)
 
     def _one_by_one(self, steps: int, budget: loop.Budget) -> None:
-        """As :meth:`advance`, round by round: for methods with random numbers, which training needs, and for
-        participation.
-        """
+        """As :meth:`advance`, round by round: for methods with random numbers, and for participation."""
         n = self._problem.n
         for _ in range(steps):
             if loop.spent(self.account, budget):

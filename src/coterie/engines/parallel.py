@@ -62,8 +62,9 @@ class Team:
         self._pool.shutdown(cancel_futures=True)
 
     def run(self, driver: Immediate, events: Sequence[np.ndarray], budget: loop.Budget) -> int:
-        """Process wakes in parallel while the budget certainly lasts. Return their number: the caller runs the
-        remaining ones.
+        """Process wakes in parallel while the budget certainly lasts.
+
+        Return their number: the caller runs the remaining ones.
         """
         done = 0
         while True:

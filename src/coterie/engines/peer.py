@@ -225,9 +225,7 @@ class Peer:
         own.account[0] = self._ledger.account
 
     def resume(self, arrays: AgentArrays, own: Any, edge: Any) -> None:
-        """Continue from a stored state: :attr:`own` and :attr:`edge`, with the agents' arrays whose edges they
-        belong to.
-        """
+        """Continue from a stored state, :attr:`own` and :attr:`edge`, with the arrays whose edges they belong to."""
         self.arrays, self._own, self._edge = arrays, own, edge
         self._outbox = new_outbox(self.method, arrays, own.theta.shape[1], self.method.traffic.max_messages)
         self._egress = self._new_egress()

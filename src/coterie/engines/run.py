@@ -137,9 +137,7 @@ class Run:
 
     @property
     def honest(self) -> np.ndarray:
-        """Agents that follow the method, (n,) of True and False: all but the liars of
-        :class:`coterie.robust.Attacked`.
-        """
+        """Agents that follow the method, (n,) of bool: all but the liars of :class:`coterie.robust.Attacked`."""
         return ~np.isin(np.arange(self.problem.n), self.method.inspection.liars)
 
     @property
@@ -148,8 +146,7 @@ class Run:
         return self.problem.graph
 
     def bits(self, number_bits: int = 64) -> float:
-        """Return the information sent, in bits, as counted in DADA, Section D: contents only, an index as log2 of the
-        dictionary.
+        """Return the information sent, in bits, as counted in DADA, Section D: contents only, an index as log2 p.
 
         Parameters
         ----------

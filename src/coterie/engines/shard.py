@@ -194,8 +194,7 @@ class Shard:
         return self._summary(0)
 
     def step(self, count: int, send: bool, *batches: Any) -> Any:
-        """Deliver messages, one batch from each goal; then let those of the next ``count`` wakes run that are of this
-        block.
+        """Deliver messages, one batch from each goal; then run this block's share of the next ``count`` wakes.
 
         Return a summary; if messages are to be sent, followed by the batches for each goal.
         """

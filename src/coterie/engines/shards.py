@@ -278,9 +278,7 @@ class Shards(Driver):
 
 
 def check_engine(method: Any, problem: Any, options: Options, others: Mapping[str, Any]) -> None:
-    """Refuse an engine that is not a Cluster, and features that a cluster does not support; `others` must be left
-    out.
-    """
+    """Refuse an engine that is not a Cluster, and what a cluster does not support; `others` must be left out."""
     engine, choice = options.engine, options.choice
     check_cluster(engine)
     Shards.refuse(options, problem.n)

@@ -21,8 +21,9 @@ EDGES = ("edge_start", "peer", "inverse", "weight", "choice")
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """State of a stopped run. States of agents, of edges and of queues are arrays, named by paths such as
-    ``own/theta``.
+    """State of a stopped run.
+
+    States of agents, of edges and of queues are arrays, named by paths such as ``own/theta``.
     """
 
     driver: str  # kind of run

@@ -44,9 +44,7 @@ def write_numbers(text: np.ndarray) -> bytes:
 
 
 def read_numbers(data: bytes, offset: int = 0) -> np.ndarray:
-    """Decode the numbers from ``offset`` on; raise a :class:`~coterie.errors.DataError` if they are not whole or
-    not finite.
-    """
+    """Decode the numbers from ``offset`` on; raise :class:`~coterie.errors.DataError` if they are damaged."""
     if (len(data) - offset) % NUMBER_SIZE:
         raise DataError(f"{len(data) - offset} bytes are not a whole number of doubles")
     return finite(np.frombuffer(data, "<f8", -1, offset).astype(np.float64) if len(data) > offset else np.zeros(0))

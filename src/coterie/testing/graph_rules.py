@@ -175,9 +175,7 @@ def _learns_the_same_compiled_or_not(learned: Any) -> None:
 
 @promise(GRAPH_RULE_CHECKS)
 def _learns_the_same_on_peers(learned: Any) -> None:
-    """Simulator and peers that exchange encoded bytes agree bit for bit; and what peers send about their edges is
-    true.
-    """
+    """Simulator and peers that exchange encoded bytes agree bit for bit; what peers send about their edges is true."""
     meeting = _Meeting(learned, 25)
     events = meeting.events(learned, 120, seed=6)
     host = hosted(learned, meeting.problem, meeting.theta, events, compiled=True)

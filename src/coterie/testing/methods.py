@@ -71,9 +71,7 @@ class _Goal:
             self.judged = ~problem.graph.isolated
 
     def distance(self, theta: np.ndarray) -> tuple[float, float]:
-        """Return the relative suboptimality, if the method minimises; and the largest distance, where the target is
-        unique.
-        """
+        """Return the relative suboptimality, if the method minimises, and the largest distance, if unique."""
         apart = float(np.abs(theta - self.theta)[self.judged].max(initial=0.0))
         if not self.solved:
             return 0.0, apart

@@ -87,9 +87,7 @@ def with_network(problem: Problem, model: Any = None) -> Problem:
 
 
 def network(method: Any, model: Any = None) -> Problem | None:
-    """Return the problem of :func:`checkable` with a network, for a method that trains; None if the method refuses
-    it.
-    """
+    """Return the problem of :func:`checkable` with a network, for a method that trains and accepts it; else None."""
     if not method.training.jobs:
         return None
     problem = with_network(checkable(method), model)
@@ -97,9 +95,7 @@ def network(method: Any, model: Any = None) -> Problem | None:
 
 
 def posed(method: Any) -> Iterator[Problem]:
-    """Yield all problems to check a method on: with a network if it trains, and with one-way edges if it supports
-    them.
-    """
+    """Yield all problems to check a method on: with a network if it trains, with one-way edges if supported."""
     problem, trained = checkable(method), network(method)
     yield problem
     if trained is not None:

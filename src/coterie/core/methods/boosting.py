@@ -67,9 +67,7 @@ class Edge(NamedTuple):
 
 @inline
 def pull_of(data, me, edges, gradient):
-    """``gradient = mu_1 (d_k alpha_k - sum_l w_kl alpha_l)``, the part of the gradient that depends on neighbours, not
-    on data.
-    """
+    """``gradient = mu_1 (d_k alpha_k - sum_l w_kl alpha_l)``, the part of the gradient that is independent of data."""
     fill(0.0, gradient)
     axpy(2.0 * data.smooth * total(data.weight), me.theta, gradient)
     for k in range(data.peer.shape[0]):
@@ -115,8 +113,9 @@ def vertex(gradient):
 
 @inline
 def put(data, edges, slot, entry, value, outbox):
-    """Add to one entry of the copy of a neighbour's model. Return whether there was room; request more before it runs
-    out.
+    """Add to one entry of the copy of a neighbour's model.
+
+    Return whether there was room; request more before it runs out.
     """
     size = edges.size[slot]
     for e in range(size):

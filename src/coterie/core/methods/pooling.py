@@ -148,9 +148,7 @@ def population(average, scale, center, root):
 
 @inline
 def learn(data, me, noise, center, root, damping, scratch):
-    """Compute the agent's posterior given the population; move z_i by the fraction ``damping`` towards the new
-    value.
-    """
+    """Compute the posterior given the population; move z_i by the fraction ``damping`` towards its new value."""
     p = me.theta.shape[0]
     m = data.labels.shape[0]
     if m == 0:
@@ -174,8 +172,9 @@ def learn(data, me, noise, center, root, damping, scratch):
 
 @inline
 def begin(data, me, scratch):
-    """Compute the first z_i, once: a ridge regression in the agent's own units, with the weight of one row. Changes no
-    model.
+    """Compute the first z_i, once: a ridge regression in the agent's own units, with the weight of one row.
+
+    Changes no model.
     """
     if me.ready[0] > 0.0:
         return

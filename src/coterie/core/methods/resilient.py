@@ -225,9 +225,7 @@ def begin(data, me, intercept, scratch):
 
 @inline
 def collect(data, heard, sure, at, about, middle, values):
-    """Collect the neighbours' values at ``at``, if ``sure`` is positive; as spreads about ``middle``, if ``about`` is
-    given.
-    """
+    """Collect neighbours' values at ``at``, if ``sure`` is positive; with ``about``, as spreads about ``middle``."""
     count, said = 0, heard.shape[1] - 3  # s2; two numbers follow, whether the neighbour is suspect
     for t in range(data.peer.shape[0]):
         if data.peer[t] != VACANT and heard[t, said] > 0.0 and heard[t, sure] > 0.0 and heard[t, said + 2] >= 0.0:
@@ -300,8 +298,9 @@ def clipped(value, middle, radius):
 
 @noinline
 def gather(data, me, edges, trim, found, values):
-    """Combine the agent's and its neighbours' summaries, w centred about the shift. Return how many neighbours have
-    sent one.
+    """Combine the agent's and its neighbours' summaries, w centred about the shift.
+
+    Return how many neighbours have sent one.
     """
     p, gaussian = me.theta.shape[0], me.cache.facts[SCALE] > 0.0
     for t in range(data.peer.shape[0]):
@@ -607,8 +606,9 @@ class ResilientPooling(NamedTuple):
             send(outbox, EVERYONE, SUMMARY, me.shared[: 4 * p + 1])
 
     def wake(self, data, me, edges, randomness, outbox):
-        """Update from the neighbours' summaries, and send the new one. An agent that has received none keeps its
-        model.
+        """Update from the neighbours' summaries, and send the new one.
+
+        An agent that has received none keeps its model.
         """
         p = me.theta.shape[0]
         begin(data, me, self.intercept, outbox.scratch)

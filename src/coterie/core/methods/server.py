@@ -1,5 +1,4 @@
-"""Parts common to all methods with a server: the server's position, its cohorts, and the messages of clients and
-server.
+"""Parts common to all methods with a server: the server's position, its cohorts, and its messages.
 
 The server is an agent without rows in the middle of a star. A round of FedAvg and related methods (McMahan et al. 2017,
 Algorithm 1) has these steps, none of which waits for ever:
@@ -207,8 +206,9 @@ def close(self, data, me, edges, outbox):
 
 @inline
 def has_work(data, me, randomness):
-    """Return whether this is a client with rows that was asked. The server keeps its random numbers for the next
-    cohort.
+    """Return whether this is a client with rows that was asked.
+
+    The server keeps its random numbers for the next cohort.
     """
     post = me.round
     if post.leads:
@@ -302,8 +302,9 @@ class Usual:
         return True
 
     def publish(self, data, me, edges, randomness, outbox):
-        """As a client, answer. As the server, average the answers and ask anew; without answers, wait for one more
-        wake.
+        """As a client, answer.
+
+        As the server, average the answers and ask anew; without answers, wait for one more wake.
         """
         post = me.round
         if post.leads:
@@ -345,8 +346,9 @@ class Usual:
         return take_over(data, text, me.theta)
 
     def answer(self, data, me, out):
-        """Write the trained model and its weight, and keep personal parameters. Return how many numbers were
-        written.
+        """Write the trained model and its weight, and keep personal parameters.
+
+        Return how many numbers were written.
         """
         keep_personal(data, me.job.theta, me.theta)
         return write(data, me.job.theta, self.by_rows, out)

@@ -24,9 +24,7 @@ ROUNDING_SLACK = 1e-12
 
 @inline
 def debit(account: np.ndarray, cost: np.ndarray, limit: float) -> int:
-    """Spend the cost of the next release, if the plan has one and the limit allows it; return its number, or the
-    refusal.
-    """
+    """Spend the cost of the next release if plan and limit allow it; return its number, or NOTHING."""
     k = int(account[RELEASES])
     if k >= cost.shape[0]:
         return NOTHING

@@ -143,9 +143,7 @@ def in_ball(pairs, radius):
 
 @kernel
 def train(arrays, own, edge, steps, scratch):
-    """Take Frank-Wolfe steps on each agent's block, with its exact examples and its neighbours' models as last
-    received.
-    """
+    """Take Frank-Wolfe steps on each agent's block, with exact examples and the models last received."""
     for k in range(arrays.address.shape[0]):
         data, me = data_of(arrays, k), row(own, k)
         edges = rows(edge, arrays.edge_start[k], arrays.edge_start[k + 1])

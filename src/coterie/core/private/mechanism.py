@@ -72,9 +72,7 @@ def clipped_sum(data, theta, clip, laplace, total):
 
 @noinline
 def clipped_loss(data, theta, clip):
-    """Return the sum of the losses of the agent's examples, each clipped to [0, clip], in units of clip / GRID: an
-    integer.
-    """
+    """Return the sum of the examples' losses, each clipped to [0, clip], as an integer in units of clip / GRID."""
     total = 0
     for r in range(data.labels.shape[0]):
         margin = data.rows.dot(r, theta)
@@ -94,8 +92,9 @@ def draw(terms, stream, width):
 
 @noinline
 def noisy_gradient(terms, data, theta, release, dice, scale, draft, out):
-    """``out += scale * (sum of clipped gradients + noise)``. Return the noisy loss if it has a share of the budget,
-    else 0.
+    """``out += scale * (sum of clipped gradients + noise)``.
+
+    Return the noisy loss if it has a share of the budget, else 0.
 
     The first ``p + SIZE`` numbers of ``draft`` are scratch space.
     """

@@ -164,8 +164,9 @@ class PrivatePooling(PrivateMethod):
             ask(data, me, edges, slot, ASK, outbox)
 
     def receive(self, data, me, edges, message, outbox):
-        """Copy the flow; if asked, let half of the difference flow and answer. Releases need no action: they are in
-        the averages.
+        """Copy the flow; if asked, let half of the difference flow and answer.
+
+        Releases need no action: they are in the averages.
         """
         if message.slot == VACANT or message.kind == RELEASE or not is_sound(message.text, MAX_NUMBER):
             return
@@ -202,9 +203,7 @@ class PrivatePooling(PrivateMethod):
 
 
 def own_posterior(loss: Any, X: np.ndarray, y: np.ndarray, u: np.ndarray, spread: Any, row_norm: float) -> np.ndarray:
-    """Return the model that an agent computes from its rows and the population; ``spread`` is None without a
-    population.
-    """
+    """Return the model that an agent computes from its rows and the population (none if ``spread`` is None)."""
     m, p = X.shape
     usual = row_norm * row_norm / p
     if m == 0:
@@ -232,9 +231,7 @@ def own_posterior(loss: Any, X: np.ndarray, y: np.ndarray, u: np.ndarray, spread
 
 
 def _fit(loss: Any, X: np.ndarray, y: np.ndarray, center: np.ndarray, variance: np.ndarray, noise: float) -> Any:
-    """Return posterior mode and log evidence (Laplace) under ``N(center, diag variance)``, up to a constant of the
-    rows.
-    """
+    """Return posterior mode and log evidence (Laplace) under ``N(center, diag variance)``, up to a constant."""
     Z = X * np.sqrt(variance)
     if not (np.isfinite(Z @ Z.T).all() and np.isfinite(X @ center).all()):
         return center, -np.inf

@@ -56,9 +56,7 @@ def aggregation(cls):
 
 @inline
 def before(weight, said, c, a, b):
-    """Return whether the value of edge a precedes that of edge b: by size, then by weight, independently of the edges'
-    order.
-    """
+    """Return whether the value of edge a precedes that of edge b: by size, then by weight, not by position."""
     x, y = said[a, c], said[b, c]
     if x != y:
         return x < y
@@ -125,9 +123,7 @@ def apart(x, y):
 
 @inline
 def others_at_mean(peer, weight, said, copy, chosen, mean):
-    """Copy the received models of neighbours with ``chosen[k] > 0``; replace all others by the weighted mean of
-    these.
-    """
+    """Copy the received models with ``chosen[k] > 0``; replace all others by the weighted mean of these."""
     whole = 0.0
     for k in range(peer.shape[0]):
         if peer[k] != VACANT and chosen[k] > 0.0:
@@ -270,9 +266,7 @@ class Clipping(NamedTuple):
     radius: float
 
     def combine(self, theta, shown, peer, weight, said, copy, room):
-        """``copy_j = theta + min(1, radius / |said_j - theta|) (said_j - theta)``; a model that is not finite has no
-        pull.
-        """
+        """``copy_j = theta + min(1, radius / |said_j - theta|) (said_j - theta)``; ignores NaN and infinity."""
         for k in range(peer.shape[0]):
             if peer[k] != VACANT:
                 far = math.sqrt(apart(said[k], theta))

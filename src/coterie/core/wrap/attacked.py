@@ -135,9 +135,7 @@ def among(agents, address):
 
 @noinline
 def known_to(agents, data, edges, c):
-    """Return mean and standard deviation of coordinate c over the models that honest neighbours have sent; zeros
-    without any.
-    """
+    """Return mean and standard deviation of coordinate c over honest neighbours' models; zeros without any."""
     count, mean, square = 0, 0.0, 0.0
     for k in range(data.peer.shape[0]):
         if data.peer[k] != VACANT and not among(agents, data.peer[k]):
@@ -261,9 +259,7 @@ class Attacked(NamedTuple):
 
     @property
     def publishes(self):
-        """Return whether messages may be stored once: not if the lie in the initial exchange depends on the liar's
-        neighbours.
-        """
+        """Return whether messages may be stored once: not if the lie in the initial exchange depends on neighbours."""
         return self.method.traffic.publishes and not self.lie.looks
 
     @property

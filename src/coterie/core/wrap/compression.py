@@ -46,9 +46,7 @@ class Compression(ABC):
 
     @abstractmethod
     def fits(self, text: Any, size: Any) -> Any:
-        """Return whether these numbers could encode a vector of this size, checked for every received message (a
-        handler).
-        """
+        """Return whether these numbers could encode a vector of this size, to check received messages (a handler)."""
 
     @abstractmethod
     def restore(self, text: Any, out: Any) -> None:

@@ -81,9 +81,7 @@ class GraphRule(NamedTuple):
 
     @property
     def limited(self):
-        """Return whether the number of an agent's edges or their weights are limited, so that h is not the whole
-        objective.
-        """
+        """Return whether the number or the weights of an agent's edges are limited, beyond the objective h."""
         return self.max_edges != ANY or self.max_weight < MAX_WEIGHT
 
     def regularizer(self, problem):

@@ -140,9 +140,7 @@ def end_edge(data, edges, slot):
 
 @noinline
 def admit(rule, data, edges, square, outbox):
-    """Remark 1: return whether a peer with such a model may become a neighbour; a neighbour with a less similar one may
-    go.
-    """
+    """Remark 1: return whether a peer with such a model may become a neighbour, for which a less similar one may go."""
     if rule.max_edges == 0:
         return True
     count, farthest = 0, VACANT

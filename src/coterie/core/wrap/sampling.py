@@ -73,8 +73,9 @@ class Sampler(ABC):
 
     @property
     def messages(self: Any) -> Any:
-        """Content of messages, of at most two kinds. Default: addresses, ``swap`` of them, for samplers that exchange
-        some.
+        """Content of messages, of at most two kinds.
+
+        Default: addresses, ``swap`` of them, for samplers that exchange some.
         """
         return {kind: Addresses(self.swap) if self.scratch_size() else () for kind in (SHUFFLE, SHUFFLED)}
 
@@ -97,8 +98,9 @@ class Sampler(ABC):
         """Process a message (a handler). Default: do nothing."""
 
     def scratch_size(self):
-        """Return how many numbers of ``outbox.scratch`` a handler uses. Default: a pair for each address that is
-        exchanged.
+        """Return how many numbers of ``outbox.scratch`` a handler uses.
+
+        Default: a pair for each address that is exchanged.
         """
         return 2 * self.swap if "swap" in self._fields else 0
 
@@ -348,9 +350,7 @@ class FriendsOfFriends(NamedTuple):
                 send(outbox, friend, SHUFFLE, outbox.scratch[:end])
 
     def merge(self, data, view, message, outbox):
-        """Store received addresses that are not those of neighbours; answer with addresses of the agent's
-        neighbours.
-        """
+        """Store received addresses of agents that are no neighbours; answer with addresses of neighbours."""
         for k in range(0, message.text.shape[0], 2):
             if 0.0 <= message.text[k] < view.n_agents[0]:
                 peer = int(message.text[k])
