@@ -811,8 +811,8 @@ def location(members, p=2, loss="location"):
 @pytest.mark.parametrize(
     ("error", "match", "changes"),
     [
-        (ParameterError, "at 3 wakes: moments", [(5, location("abcd")), (3, location("abcd"))]),
-        (ParameterError, "at 11 wakes: moments must be whole numbers up to 10", [(11, location("abcd"))]),
+        (ParameterError, "at 3 wakes: times", [(5, location("abcd")), (3, location("abcd"))]),
+        (ParameterError, "at 11 wakes: times must be whole numbers up to 10", [(11, location("abcd"))]),
         (ParameterError, "at -1 wakes", [(-1, location("abcd"))]),
         (ParameterError, "at 2.5 wakes", [(2.5, location("abcd"))]),
         (ParameterError, "a change must be", [(5, "a problem")]),

@@ -268,7 +268,7 @@ def test_claims_of_private_runs():
     assert run.wakes == 3 * N  # as many as the budget is split for
     assert (run.epsilon, run.delta) == (0.8, 1e-6)
     assert any("(0.8, 1e-06)-differentially private" in note for note in run.notes)
-    with pytest.raises(ParameterError, match="wakes=52: the budget was split for 3 wakes of each of 17 agents"):
+    with pytest.raises(ParameterError, match="wakes=52: the budget was split over 3 wakes of each of 17 agents"):
         ct.simulate(recipe("personalized"), method, wakes=3 * N + 1, engine=Local(shards=2))
     with pytest.raises(ParameterError, match='start="local": locally trained models would be sent'):
         ct.simulate(recipe("personalized"), method, start="local", engine=Local(shards=2))

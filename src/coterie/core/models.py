@@ -398,7 +398,7 @@ class Softmax(NamedTuple):
         return X, X @ w.reshape(self.classes, -1).T + b
 
     def curvatures(self, rows, start):
-        """Bound each agent's curvature: cross entropy has a Hessian of at most 1/2 in scores; rows have a 1 appended."""
+        """Bound each agent's curvature: cross entropy has a Hessian of at most 1/2 in scores; rows end with a 1."""
         sizes = np.diff(start)
         return np.where(sizes > 0, 0.5 * (gram_norms(rows, start, self.inputs) / np.maximum(sizes, 1) + 1.0), 0.0)
 
