@@ -392,7 +392,7 @@ def _with_claim(run: Run, start: Any, goes_on: bool) -> Run:
     but = ", but for the given initial models," if given else ""
     notes = (
         f"{CLAIM}{but} is ({epsilon:g}, {delta:g})-differentially private for each of its examples",
-        f"{SIMULATED}: it was drawn from the seed, and anyone who knows the seed can remove it",
+        f"{SIMULATED}: it was drawn from the seed, and whoever knows the seed can take it away",
     )
     return replace(run, notes=(*run.notes, *notes), epsilon=epsilon, delta=delta)
 
@@ -407,7 +407,7 @@ def _computed(problem: Problem, method: Any, observers: Mapping[str, Observer]) 
     theta = method.models(problem)
     record = {"wakes": 0, "time": 0.0, "value": problem.value(theta), "vectors": 0, "bytes": 0}
     record.update({name: _seen(name, observer(theta)) for name, observer in observers.items()})
-    note = "computed in one place, from the data of all agents: nothing was sent"
+    note = "computed in one place, from everybody's data: nothing was sent"
     return Run(problem, method, theta, pd.DataFrame([record]), 0, 0.0, 0, 0, 0, None, notes=(note, *_notes(problem)))
 
 
