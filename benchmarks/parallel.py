@@ -56,8 +56,8 @@ def report(name: str, n: int, count: int) -> None:
 
     def arrange() -> None:
         last[:] = 0
-        for a in range(0, wakes, parallel.SPAN):
-            span = [part[a : a + parallel.SPAN] for part in (*events[:3], moments)]
+        for a in range(0, wakes, parallel.MAX_ARRANGED_WAKES):
+            span = [part[a : a + parallel.MAX_ARRANGED_WAKES] for part in (*events[:3], moments)]
             place, _ = parallel.in_levels(method, driver.arrays, *span[:3], last)
             [part[place] for part in span]
 
@@ -73,7 +73,7 @@ def report(name: str, n: int, count: int) -> None:
 
     drawn, arranged, ran = (best(work) / wakes * 1e6 for work in (lambda: driver._draw(wakes), arrange, run))
     place, first = parallel.in_levels(
-        method, driver.arrays, *(part[: parallel.SPAN] for part in events[:3]), np.zeros(n, np.int32)
+        method, driver.arrays, *(part[: parallel.MAX_ARRANGED_WAKES] for part in events[:3]), np.zeros(n, np.int32)
     )
     model = (drawn + ran) / max(drawn + (arranged + ran) / count, drawn + arranged)
     most = (drawn + ran) / (drawn + arranged)

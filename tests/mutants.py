@@ -143,8 +143,8 @@ MUTANTS = (
     Mutant(
         "trimmed-count",
         "core/trimming.py",
-        "min(int(fraction * neighbours + ROUNDING), ",
-        "min(int(0.5 * fraction * neighbours + ROUNDING), ",
+        "min(int(fraction * neighbours + ROUNDING_TOLERANCE), ",
+        "min(int(0.5 * fraction * neighbours + ROUNDING_TOLERANCE), ",
         ("tests/engines/test_robust.py::test_copies_are_what_was_said_or_the_trimmed_mean_of_it",),
     ),
     Mutant(
@@ -159,7 +159,7 @@ MUTANTS = (
         "clip-ignored",
         "core/private/mechanism.py",
         """unit = math.copysign(GRID / norm, slope) if abs(slope) * norm > clip else slope * (GRID / clip)
-        if not math.isfinite(unit):  # a slope that no row could balance
+        if not math.isfinite(unit):  # no row can balance this slope
             continue
         if grid_size(data.rows, r, unit, laplace) > limit:""",
         """unit = slope * (GRID / clip)
@@ -178,8 +178,8 @@ MUTANTS = (
     Mutant(
         "debit-one-more",
         "core/private/account.py",
-        "spent <= limit * (1.0 + SLACK)",
-        "account[SPENT] < limit * (1.0 + SLACK)",
+        "spent <= limit * (1.0 + ROUNDING_SLACK)",
+        "account[SPENT] < limit * (1.0 + ROUNDING_SLACK)",
         ("tests/privacy/test_ledger.py::test_a_refusal_changes_nothing",),
     ),
     Mutant(
@@ -234,9 +234,9 @@ MUTANTS = (
     Mutant(
         "debit-after-the-noise",
         "engines/peer.py",
-        "self._ledger.debit()  # before the noise is drawn: what a crash loses is lost, and never spent twice\n"
+        "self._ledger.debit()  # before the noise is drawn: a crash loses budget, and never spends it twice\n"
         "        if dice is None:\n"
-        "            # the key that noise is made from: not a bit of it exists before\n"
+        "            # the key of the noise: no bit of it exists before\n"
         "            dice = system_dice(self.method.traffic.dice)\n",
         "pass\n"
         "        if dice is None:\n"

@@ -84,9 +84,9 @@ class Modest(Learned):
     [
         (Deaf, "keeps both ends alike", "hold different"),
         (Modest, "never increases the objective", "increases the objective"),
-        (Modest, "finds the best graph", "away from the best"),
+        (Modest, "finds the best graph", "away from the optimum"),
         (Modest, "learns the same on peers", "degree is not the sum"),
-        (Waiting, "comes to agree after late and lost messages", "away from the best"),
+        (Waiting, "comes to agree after late and lost messages", "away from the optimum"),
     ],
 )
 def test_planted_faults_are_found(fault, promise, complaint):

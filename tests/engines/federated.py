@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from coterie.core.methods.server import GOLDEN
+from coterie.core.methods.server import GOLDEN_FRACTION
 from coterie.engines.drivers import seeds
 
 
@@ -95,7 +95,7 @@ class Federation:
         """Of each round, the clients that are asked and the dice; after the last one, who is asked then, and None."""
         n, k = self.data.n - 1, self.method.clients
         [stream] = seeds(self.seed, 1)
-        draw = GOLDEN * np.arange(1, k + 1) % 1.0
+        draw = GOLDEN_FRACTION * np.arange(1, k + 1) % 1.0
         for r in range(self.rounds + 1):
             chosen = []
             for c in range(k):

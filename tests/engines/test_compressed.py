@@ -257,7 +257,11 @@ class TestChoco:
             r"ct\.robust\.Trimmed\(ct\.compression\.Compressed",
             lambda: ct.compression.Compressed(ct.robust.Trimmed("cd"), ct.compression.TopK(0.1)),
         ),
-        (MismatchError, "only send its model", lambda: ct.compression.Compressed("djam", ct.compression.TopK(0.1))),
+        (
+            MismatchError,
+            "more than send its model",
+            lambda: ct.compression.Compressed("djam", ct.compression.TopK(0.1)),
+        ),
         (
             MismatchError,
             "private",

@@ -114,7 +114,7 @@ def test_given_weights_are_a_mixing_matrix():
     assert_allclose(run.theta, same.theta, rtol=0, atol=1e-12)
     assert run.messages == 2 * len(EDGES) * 11  # and there is nothing else to tell
     assert same.messages == run.messages + 2 * len(EDGES)  # how many neighbours one has, once
-    with pytest.raises(MismatchError, match="weights are a mixing matrix: those of agent 4 sum up to"):
+    with pytest.raises(MismatchError, match="weights are a mixing matrix: those of agent 4 sum to"):
         ct.simulate(Linear().problem, ct.gossip.DPSGD(mixing="weights"), rounds=1)
     with pytest.raises(ParameterError, match="mixing = 'even': expected 'metropolis' or 'weights'"):
         ct.gossip.DPSGD(mixing="even")
@@ -246,7 +246,7 @@ def test_push_sum_alone_goes_where_messages_go_one_way_and_says_what_breaks_it()
     for method in (ct.gossip.DPSGD(), ct.gossip.LocalSGD(), ct.gossip.GradientTracking(), ct.gossip.TiedSGD()):
         with pytest.raises(MismatchError, match="mutual"):
             ct.simulate(task.problem, method, rounds=1)
-    with pytest.raises(MismatchError, match=r"add up what it sends, .*lost.*use a method whose messages may be lost"):
+    with pytest.raises(MismatchError, match=r"sum up what it sends, .*lost.*use a method whose messages may be lost"):
         ct.simulate(task.problem, ct.gossip.PushSum(), wakes=10, conditions=ct.Conditions(loss=0.1))
 
 
@@ -300,7 +300,7 @@ def test_compositions_that_change_something():
         ct.simulate(Linear(personal=True).problem, ct.Learned(method), wakes=1)
     with pytest.raises((MismatchError, ParameterError)):
         ct.Private("dpsgd")
-    with pytest.raises(MismatchError, match="does not only send its model"):
+    with pytest.raises(MismatchError, match="does more than send its model"):
         ct.compression.Compressed("gradient-tracking", ct.compression.TopK(1))
 
 

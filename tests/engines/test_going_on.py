@@ -119,9 +119,9 @@ def test_what_was_drawn_and_not_used_is_used_later(problem, unit, tmp_path):
 def test_a_private_run_makes_no_more_wakes_than_its_plan_says(problem):
     method = PRIVATE
     half = ct.simulate(problem, method, wakes=20, seed=5)
-    with pytest.raises(ParameterError, match="wakes=49: the budget was split for 4 wakes of each of 12 agents"):
+    with pytest.raises(ParameterError, match="wakes=49: the budget was split over 4 wakes of each of 12 agents"):
         ct.simulate(problem, method, wakes=29, start=half)
-    with pytest.raises(ParameterError, match=r"cannot count how often.*say wakes="):
+    with pytest.raises(ParameterError, match=r"cannot count earlier wakes.*say wakes="):
         ct.simulate(problem, method, start=half)
 
 
@@ -201,7 +201,7 @@ def test_a_run_from_a_file_is_what_was_saved(problem, tmp_path):
     assert again.problem.members == problem.members
     np.testing.assert_array_equal(again.model(3), run.model(3))
     assert path.read_bytes() == ct.save(run, tmp_path / "other.npz").read_bytes()
-    with pytest.raises(MismatchError, match="by its name only"):
+    with pytest.raises(MismatchError, match="only the name of its method"):
         again.bits()
     assert ct.load(ct.save(again, tmp_path / "again.npz")).bytes == run.bytes
 

@@ -237,7 +237,7 @@ def test_what_does_not_apply_is_refused_with_advice():
     graph = ct.graphs.ring(4)
     with pytest.raises(MismatchError, match=r"Hinge.*logistic"):
         ct.simulate(problem_of(X, np.sign(y), owner, graph, "hinge"), ct.gossip.GossipPooling(), wakes=4)
-    with pytest.raises(MismatchError, match=r"any connected one does.*random_regular"):
+    with pytest.raises(MismatchError, match=r"all connected graphs are.*random_regular"):
         ct.Learned(ct.gossip.GossipPooling())
     with pytest.raises(MismatchError, match=r"no models of several neighbours.*CoordinateDescent"):
         ct.robust.Trimmed(ct.gossip.GossipPooling())

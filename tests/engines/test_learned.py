@@ -122,7 +122,7 @@ def test_graph_and_models_are_each_the_best_for_the_other(name, wakes, condition
 
 @pytest.mark.slow
 def test_every_message_is_accounted_for():
-    """An independent count of a run of ADMM, whose greetings are a kind of their own, from the edges after each wake."""
+    """An independent count of a run of ADMM, whose greetings are a kind of their own, by the edges after each wake."""
     problem, _ = two_groups()
     problem = problem.on(graph=ct.graphs.ring(10))
     driver = Immediate.of(problem, ct.Learned("admm", RULE, every=1), problem.local(), 3)
@@ -319,7 +319,7 @@ BAD_LEARNERS = {
         *((ParameterError, message, lambda bad=bad: ct.GraphRule(**bad)) for message, bad in BAD_RULES.items()),
         *((ParameterError, message, lambda bad=bad: ct.Learned(*bad)) for message, bad in BAD_LEARNERS.items()),
         (MismatchError, "Wolfe.* is for", lambda: ct.simulate(two_groups()[0], ct.Learned("boosting"), wakes=1)),
-        (MismatchError, "give it a mu", lambda: ct.simulate(aloof(), ct.Learned("boosting"), wakes=1)),
+        (MismatchError, "pass mu > 0", lambda: ct.simulate(aloof(), ct.Learned("boosting"), wakes=1)),
         (DataError, "one number for each of the 4 agents", lambda: ct.learn_graph(np.zeros((4, 1)), np.zeros(3))),
         (DataError, r"\(n, p\) array", lambda: ct.learn_graph(np.zeros(4), np.zeros(4))),
         (ParameterError, "ask so many.* 4 agents", lambda: ct.learn_graph(np.zeros((4, 1)), np.zeros(4), kappa=4)),

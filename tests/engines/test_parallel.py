@@ -63,8 +63,8 @@ def same(one, other):
 @pytest.fixture
 def fine(monkeypatch):
     """No level is too small for several threads, and spans are short."""
-    monkeypatch.setattr(parallel, "GRAIN", 1)
-    monkeypatch.setattr(parallel, "SPAN", 50)
+    monkeypatch.setattr(parallel, "MIN_WAKES_PER_CALL", 1)
+    monkeypatch.setattr(parallel, "MAX_ARRANGED_WAKES", 50)
 
 
 @pytest.mark.parametrize("graph", GRAPHS)
@@ -170,7 +170,7 @@ def test_lock_free_runs_converge_and_say_what_they_cannot_do():
     assert problem.suboptimality(run.theta) < 1e-6
     assert run.vectors == 2 * problem.n * 401  # nothing is lost
     same(*(ct.simulate(problem, "cd", wakes=99, n_jobs=1, lock_free=free) for free in (True, False)))
-    with pytest.raises(MismatchError, match="privacy was proved for"):
+    with pytest.raises(MismatchError, match="privacy proof does not cover"):
         ct.simulate(problem, METHODS["private cd"], lock_free=True)
     with pytest.raises(MismatchError, match="does not declare a footprint"):
         ct.simulate(problem, ct.Learned("cd", ct.GraphRule()), wakes=1, lock_free=True)

@@ -276,7 +276,7 @@ def test_admm_loses_little_time_by_finding_rho(goal):
 
 def test_newton_ends_where_the_gradient_is_zero(monkeypatch):
     """What dual ascent falls back on: ``a sum_r l(z_r) + kappa/2 |t|^2 - weight center . t``, kappa with the ridge."""
-    monkeypatch.setattr(proximal, "PATIENCE", 0)
+    monkeypatch.setattr(proximal, "SWEEPS_BEFORE_NEWTON", 0)
     rng = np.random.default_rng(24)
     X, y, center = rng.normal(size=(20, P)), rng.choice([-1.0, 1.0], 20), rng.normal(size=P)
     a, weight, ridge, theta = 0.5, 0.3, 0.6, np.zeros(P)
@@ -332,7 +332,9 @@ def test_residuals_of_an_edge_are_those_of_admm(ends, rho):
     dual, multipliers, models = 2 * rho**2 * np.sum((after - e.Z) ** 2), 2 * np.sum(e.L**2), np.sum(e.T**2)
     admm.settle_and_balance(e.data, e.me, e.edges, 0, e.text, np.zeros(P))
     np.testing.assert_allclose(e.edges.cache[0, 0], primal / models, rtol=1e-12)
-    np.testing.assert_allclose(e.edges.cache[0, 1], dual / (multipliers + admm.FLOOR * rho**2 * models), rtol=1e-12)
+    np.testing.assert_allclose(
+        e.edges.cache[0, 1], dual / (multipliers + admm.MIN_MULTIPLIER_RATIO * rho**2 * models), rtol=1e-12
+    )
     assert (e.edges.cache[0, 2], e.edges.rho[0]) == (1.0, pytest.approx(rho))
     multiplier = e.L + rho * (e.T[:, 0] - after)
     np.testing.assert_allclose(np.vstack([e.edges.mine, e.edges.theirs]), after - multiplier / rho, atol=1e-13)
@@ -349,7 +351,7 @@ def test_a_new_rho_keeps_the_multipliers_of_an_edge(before, factor):
     np.testing.assert_allclose(
         np.vstack([e.edges.mine, e.edges.theirs]), after - multiplier / (factor * rho), atol=1e-13
     )
-    assert e.edges.cache[0].tolist() == [0.0, 0.0, 0.0, 2.0 * admm.RARER]
+    assert e.edges.cache[0].tolist() == [0.0, 0.0, 0.0, 2.0 * admm.INTERVAL_GROWTH]
 
 
 # ---------------------------------------------------------------- which problems a method takes
@@ -562,7 +564,7 @@ def small(n=6, p=2, seed=28):
         ("not wakes and rounds", MP, {"wakes": 1, "rounds": 1}),
         ("not wakes and vectors", MP, {"wakes": 1, "vectors": 1}),
         ("not vectors and bytes", MP, {"vectors": 1, "bytes": 1}),
-        ("say how long", MP, {}),
+        ("pass the length", MP, {}),
         ("vectors=-1", MP, {"vectors": -1}),
         ("bytes=0.5", MP, {"bytes": 0.5}),
         ("rounds=inf", MP, {"rounds": np.inf}),
@@ -809,8 +811,8 @@ def location(members, p=2, loss="location"):
 @pytest.mark.parametrize(
     ("error", "match", "changes"),
     [
-        (ParameterError, "at 3 wakes: moments", [(5, location("abcd")), (3, location("abcd"))]),
-        (ParameterError, "at 11 wakes: moments must be whole numbers up to 10", [(11, location("abcd"))]),
+        (ParameterError, "at 3 wakes: times", [(5, location("abcd")), (3, location("abcd"))]),
+        (ParameterError, "at 11 wakes: times must be whole numbers up to 10", [(11, location("abcd"))]),
         (ParameterError, "at -1 wakes", [(-1, location("abcd"))]),
         (ParameterError, "at 2.5 wakes", [(2.5, location("abcd"))]),
         (ParameterError, "a change must be", [(5, "a problem")]),

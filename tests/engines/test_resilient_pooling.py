@@ -368,7 +368,7 @@ def test_what_does_not_apply_is_refused_with_advice():
     graph = ct.graphs.ring(4)
     with pytest.raises(MismatchError, match=r"Hinge.*logistic"):
         ct.simulate(problem_of(X, np.sign(y - 15_000), owner, graph, "hinge"), ct.gossip.ResilientPooling(), wakes=4)
-    with pytest.raises(MismatchError, match="any connected one does"):
+    with pytest.raises(MismatchError, match="all connected graphs are"):
         ct.Learned(ct.gossip.ResilientPooling())
     with pytest.raises(MismatchError, match="trim"):
         ct.robust.Trimmed(ct.gossip.ResilientPooling())

@@ -545,7 +545,7 @@ def test_a_weight_beyond_the_cap_is_not_taken_over():
 
 def test_agents_give_no_weight_that_others_refuse():
     untied = hard_problem().on(graph=ct.graphs.empty(9))
-    with pytest.raises(MismatchError, match=r"weight 30, and none may weigh more than max_weight=0\.4"):
+    with pytest.raises(MismatchError, match=r"weight 30, and no edge may weigh more than max_weight=0\.4"):
         learned("cd", False, max_weight=0.4)
     with pytest.raises(MismatchError, match="max_weight"):
         ct.simulate(hard_problem(), ct.Learned("cd", ct.GraphRule(kappa=2, max_weight=0.4)), wakes=1)

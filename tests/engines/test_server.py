@@ -109,7 +109,7 @@ def test_one_step_of_all_is_gradient_descent_on_the_mean_loss():
     assert_allclose(run.theta, np.tile(theta, (6, 1)), rtol=0, atol=1e-12)
 
 
-# -- messages -----------------------------------------------------------------------------------------------------------
+# -- messages ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("method", ALL)

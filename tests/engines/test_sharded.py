@@ -137,7 +137,7 @@ def test_every_method(name):
 @pytest.mark.parametrize("count", [1, 3])
 def test_room_for_larger_models(count, monkeypatch):
     """No step of a neighbour is lost for want of room: nobody asks for a whole model again."""
-    monkeypatch.setattr(boosting, "ROOM", 0)
+    monkeypatch.setattr(boosting, "SPARE_ENTRIES", 0)
     problem = ct.engines.ShardedProblem(build, N, ct.Problem.boosting, base=ct.Stumps(40, low=-1.0, high=1.0), beta=3.0)
     for seed in range(6):
         run = ct.simulate(problem, FW, wakes=8 * N, seed=seed, start="zeros", engine=Local(shards=count), fetch=True)
@@ -268,9 +268,9 @@ def test_claims_of_private_runs():
     assert run.wakes == 3 * N  # as many as the budget is split for
     assert (run.epsilon, run.delta) == (0.8, 1e-6)
     assert any("(0.8, 1e-06)-differentially private" in note for note in run.notes)
-    with pytest.raises(ParameterError, match="wakes=52: the budget was split for 3 wakes of each of 17 agents"):
+    with pytest.raises(ParameterError, match="wakes=52: the budget was split over 3 wakes of each of 17 agents"):
         ct.simulate(recipe("personalized"), method, wakes=3 * N + 1, engine=Local(shards=2))
-    with pytest.raises(ParameterError, match='start="local": models trained alone would be sent'):
+    with pytest.raises(ParameterError, match='start="local": locally trained models would be sent'):
         ct.simulate(recipe("personalized"), method, start="local", engine=Local(shards=2))
     warm = ct.privacy.warm_start(recipe("personalized").whole(), epsilon=0.5, delta=1e-6)
     with_start = ct.simulate(recipe("personalized"), method, start=warm, engine=Local(shards=2))
@@ -288,7 +288,7 @@ def test_models_come_back_if_asked_for():
     assert run.problem.p == P
     assert "Run of CoordinateDescent() on 17 agents, 30 wakes" in repr(run)
     assert run.bits(32) == 32 * P * run.messages
-    with pytest.raises(ParameterError, match="left on the cluster: ask for them with fetch=True"):
+    with pytest.raises(ParameterError, match="left on the cluster: pass fetch=True"):
         run.model(3)
     full = ct.simulate(problem, "cd", fetch=True, **options)
     assert np.array_equal(full.model(3), full.theta[3])

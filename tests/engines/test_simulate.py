@@ -354,7 +354,7 @@ def test_bad_outages_are_refused():
 @pytest.mark.parametrize("form", [np.asarray, sparse.csr_array])
 def test_what_is_loaded_ahead_changes_nothing(method, form):
     """Of many agents, memory of the next wakes is loaded while one works; not so if each wake is a call of its own."""
-    rng, n = np.random.default_rng(0), loop.MANY + 7
+    rng, n = np.random.default_rng(0), loop.PREFETCH_MIN_AGENTS + 7
     sizes = rng.integers(0, 4, n)  # some have no rows, and the last of them no edges
     X = rng.normal(size=(sizes.sum(), 3)) * (rng.random((sizes.sum(), 3)) < 0.6)
     X, y = form(X), rng.normal(size=sizes.sum())

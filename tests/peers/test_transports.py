@@ -172,7 +172,7 @@ class Forgiving(Memory):
 )
 def test_planted_faults_are_found(fault, promise, monkeypatch):
     if fault is Patient:
-        monkeypatch.setattr(transports, "SEND_LIMIT", 0.1)
+        monkeypatch.setattr(transports, "MAX_SEND_SECONDS", 0.1)
 
     def make(addresses):
         exchange = Exchange()

@@ -20,7 +20,7 @@ JOBS = (3, None) if PLAIN else (2, 3, 7, None)
 @pytest.fixture
 def small_batches(monkeypatch):
     """Many batches of few agents, and predictions in many parts."""
-    monkeypatch.setattr(batches, "NUMBERS", 200)
+    monkeypatch.setattr(batches, "MAX_BATCH_ENTRIES", 200)
     monkeypatch.setattr(fitted, "MAX_PREDICTED_NUMBERS", 500)
 
 

@@ -92,7 +92,7 @@ def same(one, other, X, codes):
 )
 def test_shards_learn_what_one_does(loss, design, deviations, weighted, monkeypatch):
     monkeypatch.setattr(fitted, "MAX_SAMPLE_AGENTS", 80)  # so that not everybody is in the sample
-    monkeypatch.setattr(batches, "NUMBERS", 2000)
+    monkeypatch.setattr(batches, "MAX_BATCH_ENTRIES", 2000)
     X, y, codes = rows("squared" if loss in ("auto", "student") else loss)
     weight = np.random.default_rng(5).uniform(0.2, 1.0, len(y)) if weighted else None
     [one] = fit(X, [y], codes, N, loss, design, deviations, weight)

@@ -16,7 +16,7 @@ import coterie as ct
 from coterie.core.arrays import VACANT
 from coterie.core.linear import SparseRows, matrix_of
 from coterie.core.private.base import public_curvature
-from coterie.core.private.final import CANDIDATES, FOLDS, UNTESTED, anchors, folds, own_models
+from coterie.core.private.final import CANDIDATES, DEFAULT_CANDIDATE, MAX_FOLDS, anchors, folds, own_models
 from coterie.engines.arrays import arrays_of, part_of
 from coterie.testing import hard_problem
 
@@ -127,7 +127,7 @@ def test_agents_with_no_example_or_one():
     anchor = np.tile(0.5 * truth, (4, 1))
     theta = finals(problem, anchor)
     np.testing.assert_array_equal(theta[0], anchor[0])
-    length, part = UNTESTED
+    length, part = DEFAULT_CANDIDATE
     for i in (1, 2):
         X, y = problem.data.rows_of(i)
         x, label = X[0], y[0]
@@ -193,7 +193,7 @@ def closed_forms(problem, anchor, i):
     """What agent i would get with every candidate: argmin |X t - y|^2 / 2m + r |t|^2 + w/2 |t - c|^2."""
     X, y = problem.data.rows_of(i)
     X, m, p = (X.toarray() if sparse.issparse(X) else X), len(y), problem.p
-    weights = CANDIDATES if m > 1 else [UNTESTED]
+    weights = CANDIDATES if m > 1 else [DEFAULT_CANDIDATE]
     return [
         np.linalg.solve(
             X.T @ X / m + (2 * problem.ridge[i] + part) * np.eye(p), X.T @ y / m + part * length * anchor[i]
@@ -231,7 +231,7 @@ def test_folds_partition_the_rows(storage, one):
     lines = np.column_stack([np.repeat(np.arange(n), sizes), X, arrays.labels])
     assert len(np.unique(lines, axis=0)) == len(lines)  # so that one can tell them apart
     parts = list(folds(arrays))
-    assert len(parts) == FOLDS
+    assert len(parts) == MAX_FOLDS
     all_held = []
     for seen, held in parts:
         both = []
@@ -248,7 +248,7 @@ def test_folds_partition_the_rows(storage, one):
                 np.testing.assert_array_equal(getattr(some, name), getattr(arrays, name))
         np.testing.assert_array_equal(np.unique(np.vstack(both), axis=0), np.unique(lines, axis=0))
         assert len(both[0]) + len(both[1]) == len(lines)
-        assert (np.diff(held.row_start) <= -(-sizes // FOLDS)).all()
+        assert (np.diff(held.row_start) <= -(-sizes // MAX_FOLDS)).all()
         all_held.append(both[1])
     np.testing.assert_array_equal(np.unique(np.vstack(all_held), axis=0), np.unique(lines, axis=0))
     assert sum(map(len, all_held)) == len(lines)

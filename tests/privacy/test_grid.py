@@ -5,7 +5,7 @@ import pytest
 
 from coterie.accounting.plans import make_plan
 from coterie.core.private.mechanism import width_of
-from coterie.core.private.terms import FINEST, make_terms
+from coterie.core.private.terms import MIN_WIDTH, make_terms
 from coterie.privacy import gdp_delta
 
 
@@ -19,7 +19,7 @@ def on_a_grid(width, shift, epsilons):
 
 
 @pytest.mark.parametrize("noise", [0.3, 1.0, 3.7])
-@pytest.mark.parametrize("width", [64, FINEST])
+@pytest.mark.parametrize("width", [64, MIN_WIDTH])
 def test_one_step_more_pays_for_the_grid(width, noise):
     """The mechanism draws noise one step wider than its plan says: then no delta is above the claim, on any grid."""
     epsilons = np.linspace(0.0, 6.0, 61)

@@ -709,7 +709,7 @@ def test_where_a_run_starts():
     given = np.full((N, P), 2.0)
     run = ct.simulate(problem, cd(), wakes=0, start=given)
     np.testing.assert_array_equal(run.theta, given)
-    assert any("but for the models it was given to start from" in note for note in run.notes)
+    assert any("but for the given initial models" in note for note in run.notes)
     same = [ct.simulate(problem, cd(), start=start).theta for start in (None, "zeros", np.zeros((N, P)))]
     np.testing.assert_array_equal(same[0], same[1])
     np.testing.assert_array_equal(same[0], same[2])
@@ -722,7 +722,7 @@ def test_every_agent_wakes_as_often_as_it_has_something_to_say():
         assert run.wakes == T * N
         assert run.messages == (1 + T) * degrees.sum()  # everybody, exactly: one more wake would be silent
     assert ct.simulate(problem, cd(), wakes=7).wakes == 7
-    with pytest.raises(ParameterError, match="say how long"):  # propagation goes on as long as one likes
+    with pytest.raises(ParameterError, match="pass the length"):  # propagation goes on as long as one likes
         ct.simulate(problem, mp())
 
 

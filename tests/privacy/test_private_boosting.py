@@ -20,7 +20,7 @@ from coterie.core.arrays import REFUSED, data_of, row, rows
 from coterie.core.linear import rows_of
 from coterie.core.methods.boosting import MISSED, STEP, WHOLE, move
 from coterie.core.private.account import RELEASES
-from coterie.core.private.boosting import HIGHEST, SENSITIVITY, clipped_votes, drawn_vertex, score_all
+from coterie.core.private.boosting import MAX_SCORE, SENSITIVITY, clipped_votes, drawn_vertex, score_all
 from coterie.core.private.noise import KEY
 from coterie.core.private.terms import GRID
 from coterie.engines.arrays import arrays_of
@@ -206,7 +206,7 @@ def test_no_example_changes_a_score_by_more_than_the_sensitivity(loss):
                     assert heard
                     table.append(scores)
             tables.append(np.array(table))
-        assert np.abs(tables).max() <= HIGHEST
+        assert np.abs(tables).max() <= MAX_SCORE
         change = int(np.abs(tables[0] - tables[1]).max())
         assert change <= SENSITIVITY == 2 * GRID
         widest = max(widest, change)
@@ -409,7 +409,7 @@ def test_problems_that_cannot_be_private_are_refused():
     public = ct.Stumps(3, low=-1.0, high=1.0)
     classes = ct.Problem.boosting(data.with_labels([0, 1, 2] * 2), graph, base=public, loss="logistic", outputs=3)
     for problem, words in (
-        (ct.Problem.boosting(data, graph, base=3, loss="logistic"), "placed by everybody's data"),
+        (ct.Problem.boosting(data, graph, base=3, loss="logistic"), "computed from all agents' data"),
         (ct.Problem.boosting(data, graph, base=public), "one example can take all the weight"),
         (classes, "use one output"),
         (ct.Problem.boosting(data, graph, base=public, loss="hinge"), "kink"),

@@ -176,7 +176,7 @@ def test_what_does_not_apply_is_refused():
         private(wakes_per_agent=2)
     with pytest.raises(ParameterError, match="private pooling tells nothing"):
         private(loss_fraction=0.1)
-    with pytest.raises(MismatchError, match="any connected one does"):
+    with pytest.raises(MismatchError, match="all connected graphs are"):
         ct.Learned(private())
     with pytest.raises(MismatchError, match="no models of several neighbours"):
         ct.robust.Trimmed(private())

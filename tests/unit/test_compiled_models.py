@@ -10,11 +10,11 @@ from sklearn.linear_model import LogisticRegression
 
 import coterie as ct
 from coterie.core.arrays import all_gradients, all_losses
-from coterie.core.models import ROWS, tanh
+from coterie.core.models import NETWORK_BLOCK_ROWS, tanh
 from coterie.engines.arrays import arrays_of
 
 #: None, one, not a multiple of four, one block and a bit, two and a bit.
-SIZES = [0, 1, 7, ROWS + 1, 2 * ROWS + 3]
+SIZES = [0, 1, 7, NETWORK_BLOCK_ROWS + 1, 2 * NETWORK_BLOCK_ROWS + 3]
 CLASSES = 3
 MODELS = {
     "softmax": ct.models.Softmax(6, CLASSES),

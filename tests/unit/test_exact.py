@@ -50,7 +50,7 @@ def make(loss, n=40, p=4, seed=0, least=1, most=25, **more):
 def small_blocks(monkeypatch):
     """Everything is cut into many parts, as large problems are."""
     for module in (batches_module, objective_module):
-        monkeypatch.setattr(module, "NUMBERS", 50)
+        monkeypatch.setattr(module, "MAX_BATCH_ENTRIES", 50)
     monkeypatch.setattr(objective_module, "AGENTS_PER_SPAN", 8)
     monkeypatch.setattr(exact, "MAX_GROUP_NUMBERS", 1000)
 

@@ -11,10 +11,10 @@ from scipy import sparse
 import coterie as ct
 from coterie.core.arrays import NO_DIE, TIED, Data, add_loss_gradient, loss_of
 from coterie.core.compile import kernel
-from coterie.core.exponential import FARTHEST, exp_minus
+from coterie.core.exponential import MAX_EXPONENT, exp_minus
 from coterie.core.linear import rows_of
 from coterie.core.losses import LOSSES
-from coterie.core.models import BLOCK, Linear
+from coterie.core.models import LINEAR_BLOCK_ROWS, Linear
 
 
 @kernel
@@ -31,7 +31,7 @@ def gradient_of(data, theta, scale, out):
 def test_the_exponential_is_that_of_the_c_library_to_a_unit_or_two():
     rng = np.random.default_rng(0)
     x = np.concatenate(
-        [np.linspace(0.0, FARTHEST, 20_001), rng.exponential(1.0, 20_000), 10.0 ** rng.uniform(-18, 2, 20_000)]
+        [np.linspace(0.0, MAX_EXPONENT, 20_001), rng.exponential(1.0, 20_000), 10.0 ** rng.uniform(-18, 2, 20_000)]
     )
     out = np.zeros_like(x)
     exponentials(x, out)
@@ -42,9 +42,9 @@ def test_the_exponential_is_that_of_the_c_library_to_a_unit_or_two():
 
 def test_the_exponential_at_its_ends():
     out = np.zeros(5)
-    exponentials(np.array([0.0, FARTHEST, 1e300, math.inf, math.nan]), out)
+    exponentials(np.array([0.0, MAX_EXPONENT, 1e300, math.inf, math.nan]), out)
     assert out[0] == 1.0
-    assert out[1] == out[2] == out[3] == pytest.approx(math.exp(-FARTHEST), rel=1e-15)
+    assert out[1] == out[2] == out[3] == pytest.approx(math.exp(-MAX_EXPONENT), rel=1e-15)
     assert math.isnan(out[4])  # a model that is not a number has no gradient that is one
 
 
@@ -55,7 +55,9 @@ def data_with(X, y, loss, row_weight, ridge):
 
 
 # No rows, fewer than four, four, one more; one block, one more row, several. One column, and more.
-@pytest.mark.parametrize("m", [0, 1, 3, 4, 5, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK + 2])
+@pytest.mark.parametrize(
+    "m", [0, 1, 3, 4, 5, LINEAR_BLOCK_ROWS - 1, LINEAR_BLOCK_ROWS, LINEAR_BLOCK_ROWS + 1, 3 * LINEAR_BLOCK_ROWS + 2]
+)
 @pytest.mark.parametrize("p", [1, 3, 20])
 def test_gradients_are_those_of_numpy(m, p):
     rng = np.random.default_rng(100 * m + p)

@@ -525,7 +525,7 @@ def test_who_is_killed_while_compiling_is_not_waited_for(tmp_path):
 
 
 def test_one_that_holds_a_lock_for_ever_is_not_waited_for_so_long(tmp_path, monkeypatch):
-    monkeypatch.setattr(kernel_cache, "PATIENCE", 0.05)
+    monkeypatch.setattr(kernel_cache, "LOCK_TIMEOUT_SECONDS", 0.05)
     with kernel_cache._alone(tmp_path / "lock", "it"), kernel_cache._alone(tmp_path / "lock", "it"):
         pass
 

@@ -46,7 +46,7 @@ def test_any_bytes_are_decoded_or_refused(frame):
         (lambda frame: frame[:-1], "announces 2 numbers"),
         (lambda frame: frame + b"x", "announces 2 numbers"),
         (lambda frame: b"\x07" + frame[1:], "version 7"),
-        (lambda frame: encode(2**63, 0, np.zeros(2)), "no address"),
+        (lambda frame: encode(2**63, 0, np.zeros(2)), "not an address"),
         (lambda frame: encode(0, 0, np.array([1.0, np.nan])), "not finite"),
         (lambda frame: encode(0, 0, np.array([1.0, np.inf])), "not finite"),
     ],

@@ -1,5 +1,5 @@
-"""Everything that is compiled, and nothing else.
+"""All compiled code, and nothing else.
 
-The folder is the key of the kernel cache and the fingerprint of experiments: editing a file here compiles kernels anew,
-and editing any other file never does.
+The content of this folder is the key of the kernel cache and the fingerprint of experiments: an edit of a file here
+recompiles kernels, an edit of any other file never does.
 """

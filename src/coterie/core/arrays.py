@@ -1,7 +1,8 @@
-"""The agents' arrays is the struct of arrays of the agents that one process hosts: all of them, a block, or exactly one.
+"""The arrays of the agents that one process hosts: all agents, a block of them, or exactly one.
 
-A handler of a method sees one agent: its :class:`Data`, its own state, its edges, and the message in hand. It never
-sees the agents' arrays, so the same handler runs in the compiled simulator, on a shard of a cluster, and on a real peer.
+A handler of a method sees one agent: its :class:`Data`, its own state, its edges, and the current message. It never
+sees the arrays of all agents, so that one handler runs in the compiled simulator, on a shard of a cluster, and on a
+real peer.
 """
 
 from __future__ import annotations
@@ -18,31 +19,31 @@ from .messages import lengths_of, longest
 from .models import Linear
 from .rules import remake, rule
 
-#: An empty slot in a list of edges; also the slot of a sender I have no edge to.
+#: An empty slot in a list of edges; also the slot of a sender to which the agent has no edge.
 VACANT = -1
-#: Lehmer's generator with the constants of Park, Miller and Stockmeyer (1993), which picks the rows of a minibatch:
-#: small enough for plain and compiled integers alike.
+#: Lehmer's generator with the constants of Park, Miller and Stockmeyer (1993), which chooses the rows of a minibatch;
+#: its numbers fit in plain and compiled integers.
 FACTOR, MODULUS = 48271, 2**31 - 1
-#: In the place of a die where none was thrown.
+#: Value of ``die`` if none was drawn.
 NO_DIE = -1.0
-#: What becomes of a parameter: it stays with its agent, is one and the same for all, or is tied over the graph.
+#: Roles of a parameter: personal (never sent), shared (equal for all agents), or tied (similar over the graph).
 PERSONAL, SHARED, TIED = 0, 1, 2
-#: An address: all my neighbours. Not VACANT, or a message along an empty edge would be a broadcast.
+#: Address of a message to all neighbours. Not VACANT, or a message along an empty slot would be a broadcast.
 EVERYONE = -2
 
 
 class AgentArrays(NamedTuple):
-    """The agents of one process. Agent k of the agents' arrays has the address ``address[k]`` in the network."""
+    """Arrays of the agents of one process. Agent k of the arrays has the address ``address[k]`` in the network."""
 
     loss: Any  # the loss of one example
     rows: Any  # features of all examples, DenseRows or SparseRows
     labels: np.ndarray  # (rows,)
-    row_start: np.ndarray  # (n + 1,) rows of agent k: row_start[k] to row_start[k + 1] - 1
-    edge_start: np.ndarray  # (n + 1,) edges of agent k, likewise
+    row_start: np.ndarray  # (n + 1,) agent k has rows row_start[k] to row_start[k + 1] - 1
+    edge_start: np.ndarray  # (n + 1,) agent k has edges edge_start[k] to edge_start[k + 1] - 1
     peer: np.ndarray  # (edges,) address at the other end, or VACANT
-    inverse: np.ndarray  # (edges,) where this edge sits among those of the agent at the other end, when last seen
+    inverse: np.ndarray  # (edges,) slot of the edge among those of the agent at the other end, as last seen
     weight: np.ndarray  # (edges,) W_ij
-    choice: np.ndarray  # (edges,) how likely the edge is chosen for an exchange, up to a factor for each agent
+    choice: np.ndarray  # (edges,) probability that the edge is chosen for an exchange, up to a factor for each agent
     row_weight: np.ndarray  # (n,) weight of one example in f_i: 1/m_i or 1
     ridge: np.ndarray  # (n,) r_i
     loss_weight: np.ndarray  # (n,) a_i, or a_i / D_ii when scaled
@@ -50,18 +51,18 @@ class AgentArrays(NamedTuple):
     address: np.ndarray  # (n,) the agents' own addresses
     smooth: float  # s
     scaled: bool  # whether a_i grows with D_ii
-    radius: float  # of the l1 ball that each output's part of a model stays in
-    outputs: int  # how many such parts a model has
-    n_agents: int  # how many agents there are in the whole network
-    model: Any = Linear()  # what turns rows and parameters into losses
+    radius: float  # radius of the l1 ball that bounds the part of a model for each output
+    outputs: int  # number of outputs, and so of such parts of a model
+    n_agents: int  # number of agents in the whole network
+    model: Any = Linear()  # computes losses from rows and parameters
     roles: np.ndarray = frozen(np.zeros(0, np.int8))  # (p,) PERSONAL, SHARED or TIED
-    sent: np.ndarray = frozen(np.zeros(0, np.int64))  # (q,) which parameters are not PERSONAL
-    sheet: np.ndarray = np.zeros(0)  # scratch paper of the model, and room for the labels of a minibatch
-    picked: Any = PickedRows(DenseRows(np.zeros((0, 0))), np.zeros(0, np.int64))  # room for which rows a minibatch has
+    sent: np.ndarray = frozen(np.zeros(0, np.int64))  # (q,) indices of the parameters that are not PERSONAL
+    sheet: np.ndarray = np.zeros(0)  # scratch space of the model, and room for the labels of a minibatch
+    picked: Any = PickedRows(DenseRows(np.zeros((0, 0))), np.zeros(0, np.int64))  # room for the rows of a minibatch
 
 
 class Data(NamedTuple):
-    """What one agent knows: its examples, its part of the objective, its edges."""
+    """Data of one agent: its examples, its part of the objective, its edges."""
 
     loss: Any
     rows: Any
@@ -83,20 +84,20 @@ class Data(NamedTuple):
     sent: np.ndarray
     sheet: np.ndarray
     picked: Any
-    die: float  # what picked the rows of a minibatch, for models that draw more from it; else NO_DIE
-    ahead: Any = None  # rows that are needed next, not by this agent: only :func:`look_ahead` may touch them
+    die: float  # random number that chose the rows of a minibatch, for models that need more randomness; else NO_DIE
+    ahead: Any = None  # rows that another agent needs next: only :func:`look_ahead` may touch these
 
 
 class Randomness(NamedTuple):
-    """Everything random that a handler may use. The engine draws it, so that any run can be replayed."""
+    """All randomness that a handler may use. The engine draws it, so that any run can be replayed."""
 
     dice: np.ndarray  # (dice,) uniforms on [0, 1)
-    peer: int  # the neighbour to talk to where an engine replays a schedule; VACANT to let the first die choose
+    peer: int  # the chosen neighbour if an engine replays a schedule; VACANT to choose by the first of the dice
     moment: float  # time since the start, in mean intervals between two wakes of one agent
 
 
 def system_dice(count: int) -> np.ndarray:
-    """Uniform numbers from the operating system, which nobody can predict: for agents that are real."""
+    """Return uniform numbers from the operating system, which are unpredictable: for real peers."""
     return (np.frombuffer(os.urandom(8 * count), np.uint64) >> np.uint64(11)) * 2.0**-53
 
 
@@ -104,8 +105,8 @@ class Message(NamedTuple):
     """A message as its receiver sees it."""
 
     sender: int  # address
-    slot: int  # where the sender sits among my edges, VACANT if I have none to it
-    kind: int  # the method's own code
+    slot: int  # slot of the sender among the receiver's edges, VACANT if there is none
+    kind: int  # kind, as the method numbers it
     text: np.ndarray
 
 
@@ -114,9 +115,9 @@ class Outbox(NamedTuple):
 
     text: np.ndarray  # (capacity, size)
     length: np.ndarray  # (capacity,) numbers of text in use
-    author: np.ndarray  # (capacity,) who wrote it, numbered in the world
+    author: np.ndarray  # (capacity,) agent that wrote the message, as its position in the arrays
     to: np.ndarray  # (capacity,) address, or EVERYONE
-    slot: np.ndarray  # (capacity,) where that address sits among the author's edges, or VACANT: nobody said
+    slot: np.ndarray  # (capacity,) slot of the address among the author's edges, or VACANT if unknown
     kind: np.ndarray  # (capacity,)
     cursor: np.ndarray  # HEAD, TAIL, AUTHOR, REFUSED, NEEDS_ROOM
     scratch: np.ndarray  # (method.scratch_size,) for use within one call of a handler
@@ -126,14 +127,14 @@ HEAD, TAIL, AUTHOR, REFUSED, NEEDS_ROOM = 0, 1, 2, 3, 4
 
 
 def new_outbox(method, arrays, p, capacity):
-    """An empty outbox for ``capacity`` messages of a method."""
-    needs = max(method.scratch_size(arrays, p), p if method.training.jobs else 0)  # training writes a gradient there
+    """Return an empty outbox for ``capacity`` messages of a method."""
+    needs = max(method.scratch_size(arrays, p), p if method.training.jobs else 0)  # training needs room for a gradient
     text, scratch = np.zeros((capacity, longest(lengths_of(method.messages, p)))), _aligned(needs)
     return Outbox(text, *[np.zeros(capacity, np.int64) for _ in range(5)], np.zeros(5, np.int64), scratch)
 
 
 def _aligned(size):
-    """Zeros that begin with a cache line: sums are made there, up to a fifth faster than across two lines."""
+    """Return zeros aligned to a cache line, on which sums are up to a fifth faster."""
     room = np.zeros(size + 7)
     first = -room.ctypes.data % 64 // 8
     return room[first : first + size]
@@ -147,7 +148,7 @@ class Ragged(NamedTuple):
 
 
 def ragged(sizes):
-    """Room for so many numbers of each agent."""
+    """Return zeros with room for ``sizes[k]`` numbers of each agent k."""
     start = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
     return Ragged(start, np.zeros(start[-1]))
 
@@ -156,12 +157,13 @@ def ragged(sizes):
 class Heard(NamedTuple):
     """The last message of every agent, stored once, in place of one copy for each of its neighbours.
 
-    Handlers see no difference: ``edges.copy[slot]`` is the row that the neighbour in that slot has written. It holds
-    for a method that ``publishes``, while no message is late or lost: then all neighbours have heard the same.
+    Handlers see no difference: ``edges.copy[slot]`` is the row that the neighbour in that slot has written. This is
+    correct for a method that ``publishes``, while no message is late or lost: then all neighbours have received the
+    same messages.
     """
 
-    message: np.ndarray  # (n, p) by address
-    peer: np.ndarray  # (edges,) whose message each edge reads
+    message: np.ndarray  # (n, p) last message of each address
+    peer: np.ndarray  # (edges,) address whose message each edge reads
 
     def __getitem__(self, slot):
         return self.message[self.peer[slot]]
@@ -178,7 +180,7 @@ def _heard(group, slot):
 
 
 def stored_once(method, arrays, theta):
-    """State of a method that ``publishes`` before the first letter, with messages stored once: see :class:`Heard`."""
+    """Return the initial state of a method that ``publishes``, with messages stored once: see :class:`Heard`."""
     nothing = np.zeros(0)
     edges = {"peer": arrays.peer[:0], "inverse": arrays.inverse[:0], "weight": nothing, "choice": nothing}
     own, edge = method.start(arrays._replace(edge_start=np.zeros_like(arrays.edge_start), **edges), theta)
@@ -186,7 +188,7 @@ def stored_once(method, arrays, theta):
 
 
 def as_sender(group, address):
-    """The state of one edge that reads what ``address`` itself has written: where its message is stored once."""
+    """Return the state of one edge that reads the message of ``address`` itself, if messages are stored once."""
     return type(group)(*[remake(part, (part.message, address)) for part in group])
 
 
@@ -198,9 +200,9 @@ def _as_sender(group, address):
 
 @inline
 def send(outbox, to, kind, text, slot=VACANT):
-    """Post a message. A full box refuses it and says so in the cursor; the engine raises when it sees that.
+    """Post a message. A full outbox drops the message and counts it in the cursor; the engine raises when it sees that.
 
-    Who knows the ``slot`` of its neighbour spares the receiver a search.
+    A given ``slot`` of the neighbour spares the receiver a search.
     """
     k = outbox.cursor[TAIL]
     if k >= outbox.to.shape[0] or text.shape[0] > outbox.text.shape[1]:
@@ -217,18 +219,18 @@ def send(outbox, to, kind, text, slot=VACANT):
 
 @inline
 def slot_of(peers, address, hint):
-    """Where an address sits among my edges, or VACANT. Looks at the slot ``hint`` first."""
+    """Return the slot of an address among the agent's edges, or VACANT. Tries the slot ``hint`` first."""
     if 0 <= hint < peers.shape[0] and peers[hint] == address:
         return hint
     slot = VACANT
-    for k in range(peers.shape[0]):  # to the end: a search without a branch is faster than one that stops
+    for k in range(peers.shape[0]):  # over all slots: a search without a branch is faster than one that stops
         slot = k if peers[k] == address else slot
     return slot
 
 
 @inline
 def choose(data, randomness):
-    """The edge to talk along: to the neighbour asked for, or drawn as likely as ``data.choice`` says; or VACANT."""
+    """Return the edge for an exchange: to the requested neighbour, or drawn by ``data.choice``; or VACANT."""
     if randomness.peer != VACANT:
         return slot_of(data.peer, randomness.peer, VACANT)
     rest = randomness.dice[0] * total(data.choice)
@@ -244,7 +246,10 @@ def choose(data, randomness):
 
 @inline
 def importance(data, degree):
-    """a_i: what an agent weighs its own loss with. Without edges it has only itself to please, at any weight."""
+    """Return a_i, the weight of an agent's own loss.
+
+    An agent without edges minimises its own loss at any positive weight.
+    """
     if not data.scaled:
         return data.loss_weight
     return data.loss_weight * degree if degree > 0.0 else 1.0
@@ -252,7 +257,7 @@ def importance(data, degree):
 
 @inline
 def data_of(arrays, k, following=VACANT):
-    """What agent k of the agents' arrays knows; and whose rows to load meanwhile, because that agent wakes next."""
+    """Return the data of agent k, with the rows of agent ``following``, which wakes next, for prefetching."""
     a, b = arrays.row_start[k], arrays.row_start[k + 1]
     first, last = a, a
     if following != VACANT:
@@ -286,9 +291,9 @@ def data_of(arrays, k, following=VACANT):
 
 @inline
 def pick_rows(die, m, out):
-    """Rows of a minibatch, each of them any of m with the same probability: one die begins a sequence that picks them.
+    """Choose rows of a minibatch uniformly, with repetition, by a sequence that one random number starts.
 
-    One die for each row would take as much memory as the rows of all steps.
+    One random number for each row would take as much memory as the rows of all steps.
     """
     state = 1 + int(die * (MODULUS - 1))
     for k in range(out.shape[0]):
@@ -298,7 +303,7 @@ def pick_rows(die, m, out):
 
 @inline
 def minibatch(data, die, count):
-    """The same agent with ``count`` of its rows: f_i in the mean over the die."""
+    """Return the agent's data with ``count`` of its rows; in expectation over the random number its loss is f_i."""
     m = data.labels.shape[0]
     pick, labels = data.picked.pick[:count], data.sheet[:count]
     pick_rows(die, m, pick)
@@ -332,7 +337,7 @@ def minibatch(data, die, count):
 
 @inline
 def add_loss_gradient(data, theta, scale, out):
-    """``out += scale * grad f_i(theta)``, with f_i of :mod:`coterie.problem`."""
+    """``out += scale * grad f_i(theta)``, with f_i as in :mod:`coterie.problem`."""
     data.model.gradient(data, theta, scale, out)
     axpy(2.0 * scale * data.ridge, theta, out)
 
@@ -348,27 +353,27 @@ def loss_of(data, theta):
 
 @kernel
 def all_losses(arrays, theta, out):
-    """f_i(theta_i) of all agents."""
+    """Write f_i(theta_i) of all agents."""
     for k in range(theta.shape[0]):
         out[k] = loss_of(data_of(arrays, k, VACANT), theta[k])
 
 
 @kernel
 def all_gradients(arrays, theta, out):
-    """Their gradients, added to ``out``."""
+    """Add the gradients of f_i at theta_i of all agents to ``out``."""
     for k in range(theta.shape[0]):
         add_loss_gradient(data_of(arrays, k, VACANT), theta[k], 1.0, out[k])
 
 
 def row(group, i):
-    """The same (nested) NamedTuple with every array indexed at i: one agent's part of the state."""
+    """Return the (nested) NamedTuple with every array indexed at i: the state of one agent."""
     if isinstance(group, Ragged):
         return group.values[group.start[i] : group.start[i + 1]]
     return type(group)(*[row(x, i) if isinstance(x, tuple) else x[i] for x in group])
 
 
 def rows(group, first, last):
-    """The same (nested) NamedTuple with every array sliced: one agent's part of the state of edges."""
+    """Return the (nested) NamedTuple with every array sliced: the state of one agent's edges."""
     if isinstance(group, Heard):
         return remake(group, (group.message, group.peer[first:last]))
     return type(group)(*[rows(x, first, last) if isinstance(x, tuple) else x[first:last] for x in group])
@@ -391,13 +396,13 @@ def _rows(group, first, last):
 
 @inline
 def agent(arrays, own, edge, k, following=VACANT):
-    """What agent k knows, its state, and that of its edges: what a handler takes."""
+    """Return the data of agent k, its state, and the state of its edges: the arguments of a handler."""
     a, b = arrays.edge_start[k], arrays.edge_start[k + 1]
     return data_of(arrays, k, following), row(own, k), rows(edge, a, b)
 
 
 def paper(arrays, model, batch=0):
-    """The agents' arrays with a model, and room for its scratch paper and for minibatches of so many rows."""
+    """Return the arrays with a model, its scratch space, and room for minibatches of ``batch`` rows."""
     most = int(np.diff(arrays.row_start).max(initial=0))
     scratch = most if isinstance(model, Linear) else model.scratch
     empty = PickedRows(DenseRows(np.zeros((0, 0))), np.zeros(batch, np.int64))
@@ -405,12 +410,12 @@ def paper(arrays, model, batch=0):
 
 
 def owners(start: np.ndarray) -> np.ndarray:
-    """Whose each edge is, or each row: the place of its agent in the world, from where those of each agent start."""
+    """Return the owner of each edge, or of each row, as a position in the arrays, given where agents' parts start."""
     return np.repeat(np.arange(start.shape[0] - 1), np.diff(start))
 
 
 def widened(arrays: AgentArrays, slots: np.ndarray) -> tuple[AgentArrays, np.ndarray]:
-    """The same arrays with so many slots for the edges of each agent, and where the old slots are now."""
+    """Return the arrays with ``slots[k]`` slots for the edges of agent k, and the new positions of the old slots."""
     before = np.diff(arrays.edge_start)
     start = np.concatenate([[0], np.cumsum(slots)])
     place = np.arange(arrays.peer.shape[0]) + np.repeat(start[:-1] - arrays.edge_start[:-1], before)

@@ -1,7 +1,8 @@
-"""Decorators of loops and their helpers: compiled by Numba or, in plain mode, the Python that they are written in.
+"""Decorators of loops and their helpers: compiled by Numba or, in plain mode, run as plain Python.
 
-Plain mode is for a process that runs one agent: set the environment variable ``COTERIE_PLAIN=1`` before coterie is
-imported, and nothing in it imports Numba. It is also what is left where a Numba has moved what compiled mode needs.
+Plain mode is for a process that runs one agent: set the environment variable ``COTERIE_PLAIN=1`` before importing
+coterie, and Numba is never imported. Plain mode also serves as a fallback for a Numba that compiled mode does not
+support.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from .fingerprint import digest as digest
 
 
 def _backend() -> Any:
-    """The module that holds the decorators."""
+    """Return the module that holds the decorators."""
     if not fingerprint.PLAIN:
         try:
             from . import numba_backend
         except (ImportError, AttributeError) as error:
             logging.getLogger("coterie").warning(
-                "loops run as plain Python, and slowly, for coterie does not know this version of Numba (%s): "
+                "loops run as plain Python, and slowly, for coterie does not support this version of Numba (%s): "
                 "install an older one, such as pip install 'numba<=%s.%s'",
                 error,
                 *fingerprint.NEWEST_NUMBA,

@@ -1,6 +1,6 @@
-"""Event-driven simulation: messages take time, get lost, arrive twice or out of order, and agents go away and return.
+"""Event-driven simulation: messages take time, get lost, arrive twice or out of order, and agents leave and return.
 
-The rules of a method are those of the plain simulator; only the network is worse. Time is measured in mean intervals
+A method runs with the handlers of the plain simulator; only the network differs. The unit of time is the mean interval
 between two wakes of one agent.
 """
 
@@ -16,7 +16,7 @@ from .loop import DUPLICATED, LOST, book, give, recipient, recipients, spent
 
 
 class Channel(NamedTuple):
-    """:class:`Conditions` as kernels see them."""
+    """:class:`Conditions` in the form that kernels read."""
 
     latency: float
     jitter: float
@@ -24,33 +24,33 @@ class Channel(NamedTuple):
     duplication: float
     moment: np.ndarray  # (moments,) times at which an agent leaves or returns, in order
     agent: np.ndarray  # (moments,)
-    change: np.ndarray  # (moments,) +1 an outage begins, -1 it ends
-    participation: np.ndarray  # (n,) how likely it is that an agent whose clock ticks takes part
-    interval: np.ndarray  # (n,) mean time between two ticks of its clock
+    change: np.ndarray  # (moments,) +1 where an outage begins, -1 where one ends
+    participation: np.ndarray  # (n,) probability that an agent takes part when its clock ticks
+    interval: np.ndarray  # (n,) mean time between two ticks of the agent's clock
 
 
 class EventQueue(NamedTuple):
-    """What is going to happen: a heap of moments, and the messages under way."""
+    """Future events: a heap of times, and the messages in transit."""
 
     time: np.ndarray  # (events,) heap, by (time, turn)
-    turn: np.ndarray  # (events,) order of creation: first come, first served at equal times
-    what: np.ndarray  # (events,) a message's place among those under way, or ~agent for a wake
+    turn: np.ndarray  # (events,) order of creation, which decides at equal times
+    what: np.ndarray  # (events,) slot of a message in transit, or ~agent for a wake
     text: np.ndarray  # (messages, size)
     length: np.ndarray  # (messages,)
     sender: np.ndarray  # (messages,)
     to: np.ndarray  # (messages,)
     kind: np.ndarray  # (messages,)
-    free: np.ndarray  # (messages,) stack of free places
-    away: np.ndarray  # (n,) how many outages the agent is in
+    free: np.ndarray  # (messages,) stack of free slots
+    away: np.ndarray  # (n,) number of outages that the agent is in
     counter: np.ndarray  # SIZE, FREE, TURN, MOMENT, BROADCASTS
-    clock: np.ndarray  # (1,) now
+    clock: np.ndarray  # (1,) current time
 
 
 SIZE, FREE, TURN, MOMENT, BROADCASTS = 0, 1, 2, 3, 4
 
 
 def new_queue(n, messages, size, broadcasts):
-    """An empty queue for n agents with room for some messages under way; an event makes so many broadcasts at most."""
+    """Return an empty queue for n agents with `messages` slots; one event makes at most `broadcasts` broadcasts."""
     integers = lambda count: np.zeros(count, np.int64)  # noqa: E731
     return EventQueue(
         np.zeros(n + messages),
@@ -66,7 +66,7 @@ def new_queue(n, messages, size, broadcasts):
 
 
 def grown(queue):
-    """The same queue with room for twice as many messages."""
+    """Return a copy of the queue with twice as many message slots."""
     messages = queue.to.shape[0]
     bigger = new_queue(queue.away.shape[0], 2 * messages, queue.text.shape[1], 0)
     for old, new in zip(queue, bigger, strict=True):
@@ -104,7 +104,7 @@ def _plan(queue, time, what):
 
 @inline
 def _next(queue):
-    """Remove the earliest event; the clock goes to its time."""
+    """Remove the earliest event, and advance the clock to its time."""
     queue.clock[0] = queue.time[0]
     size = queue.counter[SIZE] - 1
     queue.counter[SIZE] = size
@@ -124,7 +124,7 @@ def _next(queue):
 
 @inline
 def _dispatch(arrays, outbox, queue, channel, rng, account):
-    """Put the posted messages on their way, as many times as the network pleases."""
+    """Schedule delivery of the posted messages; each may be lost or duplicated."""
     for h in range(outbox.cursor[TAIL]):
         a, b = recipients(arrays, outbox, h)
         for e in range(a, b):
@@ -157,14 +157,14 @@ def _dispatch(arrays, outbox, queue, channel, rng, account):
 
 @inline
 def _room(arrays, outbox, queue, k):
-    """Is there room for all that agent k could post in one event, each message delivered twice?"""
+    """Return whether the queue has room for all messages that agent k could post in one event, each delivered twice."""
     edges = arrays.edge_start[k + 1] - arrays.edge_start[k]
     return queue.counter[FREE] >= 2 * (outbox.to.shape[0] + queue.counter[BROADCASTS] * edges)
 
 
 @inline
 def _come_and_go(queue, channel):
-    """Outages that have begun or ended by now."""
+    """Apply outages that have begun or ended by now."""
     past = queue.counter[MOMENT]
     while past < channel.moment.shape[0] and channel.moment[past] <= queue.clock[0]:
         queue.away[channel.agent[past]] += channel.change[past]
@@ -174,7 +174,7 @@ def _come_and_go(queue, channel):
 
 @kernel
 def begin(queue, channel, rng):
-    """All agents set their clocks."""
+    """Schedule the first wake of all agents."""
     for k in range(queue.away.shape[0]):
         _plan(queue, channel.interval[k] * rng.standard_exponential(), ~k)
     _come_and_go(queue, channel)
@@ -182,7 +182,7 @@ def begin(queue, channel, rng):
 
 @kernel
 def meet(method, arrays, own, edge, outbox, queue, channel, rng, account, first):
-    """Agents from ``first`` on greet their neighbours. Returns the first that found no room for its messages."""
+    """Let agents from ``first`` on greet their neighbours. Return the first agent whose messages find no room."""
     n = arrays.address.shape[0]
     for k in range(first, n):
         if not _room(arrays, outbox, queue, k):
@@ -197,9 +197,9 @@ def meet(method, arrays, own, edge, outbox, queue, channel, rng, account, first)
 
 @kernel
 def run(method, arrays, own, edge, outbox, queue, channel, rng, account, budget, wakes, dice):
-    """Let time pass until ``wakes`` agents have woken, the budget is spent, or messages or edges find no room.
+    """Process events until ``wakes`` agents have woken, the budget is spent, or messages or edges find no room.
 
-    Returns how many woke.
+    Return the number of agents that have woken.
     """
     done = 0
     while done < wakes and outbox.cursor[REFUSED] + outbox.cursor[NEEDS_ROOM] == 0 and not spent(account, budget):
@@ -218,7 +218,7 @@ def run(method, arrays, own, edge, outbox, queue, channel, rng, account, budget,
             queue.free[queue.counter[FREE]] = what
             queue.counter[FREE] += 1
         else:
-            likely = channel.participation[k]  # the generator is asked only where an agent may sleep on
+            likely = channel.participation[k]  # a random number is drawn only if the agent may skip its turn
             if queue.away[k] == 0 and (likely >= 1.0 or rng.random() < likely):
                 for d in range(dice.shape[0]):
                     dice[d] = rng.random()

@@ -1,4 +1,4 @@
-"""Loops of the exact solvers: losses of all rows, sums over edges, projections on balls."""
+"""Loops of the exact solvers: losses of all rows, sums over edges, projections onto balls."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from .compile import kernel
 
 @kernel
 def loss_kernel(loss, margins, labels, value, slope, curvature):
-    """Loss, first and second derivative of every example; what there is no room for, is not computed."""
+    """Compute loss, first and second derivative of every example; outputs without room are skipped."""
     for r in range(value.shape[0]):
         value[r] = loss.value(margins[r], labels[r])
     for r in range(slope.shape[0]):
@@ -18,7 +18,7 @@ def loss_kernel(loss, margins, labels, value, slope, curvature):
 
 @kernel
 def loss_table_kernel(loss, margins, labels, step, out):
-    """All five functions of a loss at every example: what its contract is checked with."""
+    """Compute all five functions of a loss at every example, for the check of its contract."""
     for r in range(margins.shape[0]):
         z, y = margins[r], labels[r]
         out[0, r] = loss.value(z, y)
@@ -30,7 +30,7 @@ def loss_table_kernel(loss, margins, labels, step, out):
 
 @kernel
 def pool_table_kernel(loss, margins, labels, value, slopes):
-    """The same for a loss of all examples of an agent together, of which each row of margins is one."""
+    """As :func:`loss_table_kernel`, for a loss of all examples of an agent; each row of margins is one agent."""
     for k in range(margins.shape[0]):
         value[k] = loss.pool(margins[k], labels)
         loss.slopes(margins[k], labels, slopes[k])
@@ -38,13 +38,13 @@ def pool_table_kernel(loss, margins, labels, value, slopes):
 
 @kernel
 def pull_kernel(start, peer, weight, scale, first, theta, out):
-    """``out_i += scale sum_j W_ij (theta_i - theta_j)`` for agents from `first` on, as many as `out` has rows.
+    """``out_i += scale sum_j W_ij (theta_i - theta_j)`` for agents from `first` on, one for each row of `out`.
 
-    Differences, because neighbours are nearly equal.
+    Computed from differences, because neighbours are nearly equal.
     """
     for k in range(out.shape[0]):
         i = first + k
-        mine, pull = theta[i], out[k]  # views: a loop over plain vectors is several times faster
+        mine, pull = theta[i], out[k]  # views: a loop over vectors is several times faster
         for e in range(start[i], start[i + 1]):
             edge, theirs = scale * weight[e], theta[peer[e]]
             for c in range(mine.shape[0]):
@@ -53,13 +53,13 @@ def pull_kernel(start, peer, weight, scale, first, theta, out):
 
 @kernel
 def project_kernel(radius, blocks, out):
-    """Project every row of ``blocks`` on the l1 ball: ``sign(x) max(|x| - t, 0)``, by Michelot's search for t."""
+    """Project every row of ``blocks`` onto the l1 ball: ``sign(x) max(|x| - t, 0)``, by Michelot's search for t."""
     for b in range(blocks.shape[0]):
         x, projected = blocks[b], out[b]
         total, count, t = 0.0, x.shape[0], 0.0
         for k in range(x.shape[0]):
             total += abs(x[k])
-        while total > radius and count > 0:  # t only grows, and with it the coordinates that are cut to zero
+        while total > radius and count > 0:  # t only grows, and so does the set of coordinates that are cut to zero
             bound = (total - radius) / count if t == 0.0 else t + (total - radius) / count
             total, left = 0.0, 0
             for k in range(x.shape[0]):

@@ -1,4 +1,4 @@
-"""An exponential in plain arithmetic, of which LLVM computes several at once: that of the C library takes one."""
+"""An exponential in plain arithmetic, which LLVM vectorises; the C library's is computed for one number at a time."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ import numpy as np
 
 from .compile import inline, or_numpy
 
-#: Added to a number and taken away again, it leaves the nearest integer, which the last bits of the sum hold.
+#: A number that rounds to the nearest integer when added and subtracted; the last bits of the sum hold the integer.
 ROUNDER = 1.5 * 2.0**52
-#: log 2 in two parts: whole multiples of the first are exact.
+#: log 2 in two parts; integer multiples of the first are exact.
 LOG2_HIGH, LOG2_LOW = 0.6931471803691238, 1.9082149292705877e-10
 LOG2E = 1.4426950408889634
-#: Where exp(-x) is the smallest number with all its digits.
-FARTHEST = 708.0
+#: Largest x for which exp(-x) has full precision.
+MAX_EXPONENT = 708.0
 C2, C3, C4, C5, C6, C7, C8, C9, C10, C11, C12, C13 = (1.0 / math.factorial(k) for k in range(2, 14))
 
 
-@or_numpy(lambda x: math.exp(-min(x, FARTHEST)))
+@or_numpy(lambda x: math.exp(-min(x, MAX_EXPONENT)))
 @inline
 def exp_minus(x):
-    """``exp(-x)`` for x >= 0, to 1.5 units in the last place; from 708 on, that of 708.
+    """Return ``exp(-x)`` for x >= 0, to 1.5 units in the last place; for x > 708, the value at 708.
 
-    With -x = n log 2 + r and |r| <= log(2) / 2, it is 2^n times the series of exp(r).
+    With -x = n log 2 + r and |r| <= log(2) / 2, the result is 2^n times the series of exp(r).
     """
-    x = -(FARTHEST if x > FARTHEST else x)
+    x = -(MAX_EXPONENT if x > MAX_EXPONENT else x)
     shifted = x * LOG2E + ROUNDER
     n = shifted - ROUNDER
     r = (x - n * LOG2_HIGH) - n * LOG2_LOW

@@ -1,4 +1,4 @@
-"""What this process runs: compiled or plain code, with or without checks of bounds; and the fingerprint of it all."""
+"""What this process runs: compiled or plain code, with or without bounds checks; and a fingerprint of the sources."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ def _asked(name):
 
 #: Whether loops run as plain Python: ``COTERIE_PLAIN=1``, set before coterie is imported.
 PLAIN = _asked("COTERIE_PLAIN")
-#: Whether compiled code checks the bounds of every array: ``COTERIE_DEBUG=1``, for who writes a rule.
+#: Whether compiled code checks the bounds of every array: ``COTERIE_DEBUG=1``, for authors of rules.
 DEBUG = _asked("COTERIE_DEBUG")
-#: The newest Numba whose internals :mod:`.pipelines` was tried with; a newer one compiles kernels in its own way.
+#: The newest Numba with which :mod:`.pipelines` was tested; a newer one compiles kernels by its default pipeline.
 NEWEST_NUMBA = (0, 68)
 
 
 @functools.cache
 def digest():
-    """Fingerprint of this folder: everything that may end up in a kernel of ours, and nothing else."""
+    """Return the fingerprint of this folder, which holds everything that may be part of a kernel."""
     state = hashlib.sha256()
     for path in sorted(HERE.rglob("*.py")):
         state.update(str(path.relative_to(HERE)).encode() + path.read_bytes())

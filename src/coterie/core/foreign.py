@@ -1,8 +1,8 @@
-"""Code from outside this folder that a kernel meets, such as a user's loss: which it is, and a key for what it does.
+"""Code from outside this folder that a kernel calls, such as a user's loss: how to find it, and a cache key for it.
 
-The key is made of what runs, not of a file, which may have been edited since it was imported: byte code and constants
-of the methods that compiled code may call, and of everything that these refer to. Where something they refer to cannot
-be looked through, there is no key, and nothing is kept on disk.
+The key is computed from what runs, not from a file, which may have been edited since it was imported: byte code and
+constants of the methods that compiled code may call, and of everything that these refer to. If they refer to something
+that cannot be inspected, there is no key, and the kernel is not cached on disk.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import numpy as np
 
 #: Methods of rules that compiled code may call.
 EXPOSED: set[str] = set()
-#: Functions that are compiled as they are written, because they were marked so.
+#: Functions that are marked for compilation.
 MARKED: WeakSet[FunctionType] = WeakSet()
-#: Modules whose functions are known by their names: Numba compiles its own versions of them.
+#: Modules whose functions are known by their names: Numba compiles its own versions of these functions.
 KNOWN = {"builtins", "math", "cmath", "operator", "numpy", "numba"}
 
 _count = itertools.count(2)
@@ -30,24 +30,24 @@ _ours: set[type] = {tuple}
 _labels: WeakKeyDictionary[type, str] = WeakKeyDictionary()
 
 
-class Opaque(Exception):  # noqa: N818 - no error: the reason why there is no key
-    """Something that cannot be looked through, and so has no key."""
+class Opaque(Exception):  # noqa: N818 - the reason why there is no key, not an error
+    """Something that cannot be inspected, and so has no key."""
 
 
 def is_ours(thing):
-    """Whether the digest of this folder covers a class or a function."""
+    """Return whether the digest of this folder covers a class or a function."""
     return (thing.__module__ or "").startswith(f"{__package__}.")
 
 
 def classes_in(arguments):
-    """The classes of tuples from outside that arguments of a kernel hold, and of models that only Python can call."""
+    """Return the classes of tuples from outside, and of models in Python, in the arguments of a kernel."""
     found: set[type] = set()
     _look_through(arguments, found)
     return frozenset(found)
 
 
 def _look_through(values, found):
-    for value in values:  # of every call of every kernel
+    for value in values:  # runs at every call of every kernel
         if isinstance(value, tuple):
             kind = type(value)
             if kind not in _ours:
@@ -64,15 +64,15 @@ def _look_through(values, found):
 
 
 def is_opaque(cls):
-    """Whether compiled code cannot call this: a model in Python."""
+    """Return whether compiled code cannot call this: a model in Python."""
     return getattr(cls, "opaque", False) is True
 
 
 def tell_apart(cls):
-    """Give a class that is named like an earlier one a ``__name__`` of its own.
+    """Give a class with the name of an earlier class a ``__name__`` of its own.
 
-    By that and the types of fields Numba remembers which type a tuple has: a class defined anew, as by a notebook cell
-    that is run twice, would be taken for the old one.
+    Numba identifies the type of a tuple by the class's name and the types of its fields: a class defined anew, as by a
+    notebook cell that runs twice, would be taken for the old one.
     """
     if _classes.setdefault(cls.__name__, cls) is not cls:
         cls.__name__ = f"{cls.__name__}#{next(_count)}"
@@ -80,7 +80,7 @@ def tell_apart(cls):
 
 
 def label(cls):
-    """A name for the type of a rule that no other class has, and no other body: it ends up in names of machine code."""
+    """Return a name for the type of a rule, unique to its class and body; it becomes part of names in machine code."""
     if cls not in _labels:
         if is_ours(cls):
             _labels[cls] = f"{cls.__module__}.{cls.__qualname__}"
@@ -94,14 +94,14 @@ def label(cls):
 
 
 def key(thing):
-    """The key of a class of tuples, or of the function of a kernel; raises :class:`Opaque` where there is none."""
+    """Return the key of a class of tuples, or of the function of a kernel; raise :class:`Opaque` if there is none."""
     seen: dict[object, int] = {}
     text = _function(thing, seen) if isinstance(thing, FunctionType) else _class(thing, seen)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _text(value, seen):
-    """All that compiled code can see of something that it refers to."""
+    """Return a text of all that compiled code can see of a value."""
     kind = type(value)
     if value is None or kind in (bool, int, float, complex, str, bytes):
         return f"{kind.__name__}:{value!r}"
@@ -136,20 +136,20 @@ def _text(value, seen):
 
 
 def _code(code, seen):
-    """What a code object does, wherever it stands."""
+    """Return a text of what a code object does, independent of its position in a file."""
     shape = code.co_argcount, code.co_kwonlyargcount, code.co_flags, code.co_varnames, code.co_freevars
     steps = code.co_code.hex(), getattr(code, "co_exceptiontable", b"").hex(), code.co_names
     return f"code{shape}{steps}[{', '.join(_text(part, seen) for part in code.co_consts)}]"
 
 
 def _globals(code):
-    """Names of globals that a code object loads, and those within it."""
+    """Return the names of globals that a code object and its nested code load."""
     found = {step.argval for step in dis.get_instructions(code) if step.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
     return found.union(*(_globals(part) for part in code.co_consts if isinstance(part, CodeType)))
 
 
 def _function(function, seen):
-    """A function with everything that it refers to."""
+    """Return a text of a function and everything that it refers to."""
     if function in seen:
         return f"again:{seen[function]}"
     seen[function] = len(seen)
@@ -172,7 +172,7 @@ def _function(function, seen):
 
 
 def _class(cls, seen):
-    """A class of tuples: its fields, what compiled code may call, and what it declares."""
+    """Return a text of a class of tuples: its fields, the methods that compiled code may call, and its declarations."""
     if is_ours(cls):
         return f"name:{cls.__module__}.{cls.__qualname__}"
     if cls in seen:
@@ -196,7 +196,7 @@ def _class(cls, seen):
 
 
 def _declared(value, seen):
-    """What a class declares: compiled code cannot call it, though it may be chosen by it."""
+    """Return a text of a declaration of a class, on which the choice of compiled code may depend."""
     value = getattr(value, "fget", None) or getattr(value, "__func__", None) or value
     try:
         return _code(value.__code__, seen) if isinstance(value, FunctionType) else _text(value, seen)
@@ -205,12 +205,12 @@ def _declared(value, seen):
 
 
 def _known(value):
-    """Whether something is a name of a module that Numba knows."""
+    """Return whether a value is found by its name in a module that Numba knows."""
     return (value.__module__ or "builtins").partition(".")[0] in KNOWN and _importable(value)
 
 
 def _importable(thing):
-    """Whether another process finds a class or a function by its name."""
+    """Return whether another process can import a class or a function by its name."""
     found = sys.modules.get(thing.__module__ or "builtins")
     for part in thing.__qualname__.split("."):
         found = getattr(found, part, None)

@@ -1,8 +1,8 @@
-"""Where compiled kernels are kept: on disk, in a folder for this version of our sources and of code from outside.
+"""The disk cache of compiled kernels: a folder for each version of coterie's sources and of code from outside.
 
 Numba's own disk cache watches one source file, and so runs old code after an edit in a file that the loop calls.
 
-What several threads or processes need at once, one of them compiles; the others wait, and load what it has kept.
+If several threads or processes need one kernel, one of them compiles it; the others wait, and load the cached result.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ except ImportError:  # Windows
 
 log = logging.getLogger("coterie")
 
-#: Seconds to wait for another process: one that is stopped, and not killed, keeps its locks.
-PATIENCE = 600.0
+#: Seconds to wait for another process: one that is stopped, but not killed, keeps its locks.
+LOCK_TIMEOUT_SECONDS = 600.0
 
-#: Classes from outside by their labels, while a kernel that meets them is read: how its types are found again.
+#: Classes from outside, by label, while a kernel that uses these is loaded, to restore its types.
 reading: ContextVar[dict[str, type]] = ContextVar("reading")
 
 
 def cache_directory(keys=()):
-    """Where kernels are kept that meet code with these keys: below ``$COTERIE_CACHE``, or the user's cache folder."""
+    """Return the folder of kernels that use code with these keys: in ``$COTERIE_CACHE``, or the user's cache folder."""
     more = [hashlib.sha256("".join(sorted(keys)).encode()).hexdigest()[:16]] if keys else []
     return cache_root() / "kernels" / "-".join([digest(), numba.__version__, *(["debug"] if DEBUG else []), *more])
 
 
 @functools.cache
 def _forget_old(directory):
-    """Remove kernels of other versions that nobody has used for a month."""
+    """Remove kernels of other versions that were not used for a month."""
     with contextlib.suppress(OSError):
-        os.utime(directory)  # this one is in use
+        os.utime(directory)  # mark this folder as in use
     for other in directory.parent.iterdir():
         with contextlib.suppress(OSError):
             if other != directory and time.time() - other.stat().st_mtime > 30 * 86400:
@@ -56,7 +56,7 @@ def _forget_old(directory):
 
 
 class _Place(_CacheLocator):
-    """A folder, as Numba wants to be told of it."""
+    """A cache folder, in the form that Numba expects."""
 
     def __init__(self, directory):
         self.directory = directory
@@ -71,7 +71,7 @@ class _Place(_CacheLocator):
         return self._module
 
     def from_function(self, py_func, py_file):
-        """The place, or None if nothing can be written there."""
+        """Return the folder, or None if it cannot be written to."""
         self._module = py_func.__module__
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
@@ -84,36 +84,36 @@ class _Place(_CacheLocator):
 
 
 def _locked(file):
-    """Whether the lock of a file is ours now; one that is killed loses it."""
+    """Try to lock a file, and return whether this succeeded; a process that is killed loses its lock."""
     try:
         if fcntl is not None:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         else:
             msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
-    except (BlockingIOError, PermissionError):  # what the one and the other say of a lock that is taken
+    except (BlockingIOError, PermissionError):  # errors for a lock that is taken, on either system
         return False
     return True
 
 
 @contextlib.contextmanager
 def _alone(path, what):
-    """One thread of one process at a time, as far as files can be locked here."""
+    """Let one thread of one process enter at a time, if files can be locked here."""
     with contextlib.ExitStack() as stack:
-        with contextlib.suppress(OSError):  # of a disk without locks: then two may do the same work
+        with contextlib.suppress(OSError):  # on a disk without locks, two processes may compile the same kernel
             file = stack.enter_context(path.open("a"))
-            end, pause = time.monotonic() + PATIENCE, 0.001
+            end, pause = time.monotonic() + LOCK_TIMEOUT_SECONDS, 0.001
             while not _locked(file) and time.monotonic() < end:
                 if 0.1 < pause < 0.2:
                     log.info("waiting for another process, which compiles %s", what)
                 time.sleep(pause)
                 pause = min(2.0 * pause, 0.2)
-            if fcntl is not None:  # not by closing alone: a process forked meanwhile has the file open, too
+            if fcntl is not None:  # closing is not enough: a process forked meanwhile has the file open, too
                 stack.callback(fcntl.flock, file, fcntl.LOCK_UN)
         yield
 
 
 class KernelCache(FunctionCache):
-    """The place of one kernel that meets some code from outside, or none."""
+    """The cache of one kernel for some code from outside, or for none."""
 
     def __init__(self, function, outside):
         self._outside = {thing: foreign.key(thing) for thing in outside}
@@ -125,14 +125,14 @@ class KernelCache(FunctionCache):
         super().__init__(function)
 
     def _changed(self):
-        """Whether something that code from outside refers to is another thing by now than when the key was made."""
+        """Return whether anything that code from outside refers to has changed since the key was computed."""
         try:
             return any(foreign.key(thing) != known for thing, known in self._outside.items())
         except foreign.Opaque:
             return True
 
     def load_overload(self, sig, target_context):
-        """What is kept for these types; or None, and then it is ours to compile until :meth:`let_go`."""
+        """Return the cached result for these types; after None, this process must compile until :meth:`let_go`."""
         if self._changed():
             return None
         token = reading.set(self._names)
@@ -142,25 +142,25 @@ class KernelCache(FunctionCache):
                 name = self._py_func.__name__
                 which = hashlib.sha256(f"{self._py_func.__module__}{sig}".encode()).hexdigest()[:16]
                 self._held.enter_context(_alone(self._directory / f"{name}-{which}.lock", name))
-                found = super().load_overload(sig, target_context)  # by somebody else, while we waited
+                found = super().load_overload(sig, target_context)  # cached by another process in the meantime
             return found
         finally:
             reading.reset(token)
 
     def let_go(self):
-        """Let others load, or compile in their turn where this has failed."""
+        """Let others load the result, or compile it if this process has failed."""
         self._held.close()
 
     def save_overload(self, sig, data):
-        """Keep what was compiled for these types."""
+        """Cache the result for these types."""
         if self._changed():
             return
         token = reading.set(self._names)
         try:
-            # Two that save at once could mix up their entries in Numba's index.
+            # Concurrent saves could corrupt Numba's index.
             with _alone(self._directory / ".lock", self._py_func.__name__):
                 super().save_overload(sig, data)
-        except OSError as error:  # a full disk, say: it is compiled all the same
+        except OSError as error:  # for example a full disk: the result is used all the same
             log.warning("%s was compiled and cannot be kept: %s", self._py_func.__name__, error)
         finally:
             reading.reset(token)

@@ -16,12 +16,12 @@ import numpy as np
 from .compile import class_of, inline, noinline, or_numpy, overload
 from .linear import DenseRows, axpy, copy_to, dot, fill
 
-#: So many steps at most: the next call goes on from there.
-STEPS = 30
+#: Largest number of Newton steps per call; the next call continues.
+MAX_NEWTON_STEPS = 30
 
 
 class Steps(NamedTuple):
-    """Which steps are taken with care, and which is the last one, by how much they gain."""
+    """Thresholds on the gain of a Newton step: for a line search, and for the last step."""
 
     near: float  # a step that gains no more than this needs no line search
     enough: float  # the last step gains no more than ``enough (1 + part cost)``
@@ -38,7 +38,7 @@ def add_square(scale, x, out):
 
 
 def row_less(rows, r, shift, line):
-    """Row r less the shift, which may be None: in the line, or the row itself."""
+    """Return row r minus the shift (None for no shift), written to `line` if there is a shift."""
     fill(0.0, line)
     rows.add(r, 1.0, line)
     if shift is not None:
@@ -88,7 +88,7 @@ def invert(matrix, q):
 
 @inline
 def cost(data, noise, shift, center, root, theta, line):
-    """What is minimised."""
+    """Return the objective."""
     result = 0.0
     for k in range(theta.shape[0]):
         if root[k] > 0.0:
@@ -101,10 +101,11 @@ def cost(data, noise, shift, center, root, theta, line):
 
 @noinline
 def find_mode(data, noise, shift, center, root, steps, theta, inverse, draft):
-    """Bring theta to the mode, and leave ``B^-1``.
+    """Move theta to the mode, and write ``B^-1``.
 
-    Needs a smooth loss, p * p numbers of room for the inverse, and 4 p for drafts. Returns the log evidence of the
-    rows, but for what depends on nothing but their number; where no step looks at the cost, it is not known.
+    Needs a smooth loss, p * p numbers of room for the inverse, and 4 p of scratch space. Returns the log evidence of
+    the rows, up to a constant that depends on their number only; the result is not defined if no step evaluates the
+    cost.
     """
     p, m = theta.shape[0], data.labels.shape[0]
     line, slope, step, trial = draft[:p], draft[p : 2 * p], draft[2 * p : 3 * p], draft[3 * p : 4 * p]
@@ -112,7 +113,7 @@ def find_mode(data, noise, shift, center, root, steps, theta, inverse, draft):
     for k in range(p):
         if root[k] == 0.0:
             theta[k] = center[k]
-    for _ in range(STEPS):
+    for _ in range(MAX_NEWTON_STEPS):
         fill(0.0, inverse)
         fill(0.0, slope)
         level = 0.0
@@ -155,7 +156,7 @@ def find_mode(data, noise, shift, center, root, steps, theta, inverse, draft):
 
 @inline
 def in_raw_units(shift, theta, root, inverse, cov):
-    """The posterior of a model about a shift in raw units: theta in its place, and its covariance."""
+    """Convert the posterior of a model centred at `shift` to raw units: theta in place, and its covariance."""
     p = theta.shape[0]
     for k in range(p):
         for c in range(p):
@@ -163,7 +164,7 @@ def in_raw_units(shift, theta, root, inverse, cov):
     if shift is None:
         return
     theta[p - 1] -= dot(shift, theta)
-    for c in range(p):  # the last number of a raw model is that of a centred one less  shift . theta
+    for c in range(p):  # the last coordinate of a raw model is that of the centred model minus  shift . theta
         for k in range(p - 1):
             cov[p - 1, c] -= shift[k] * cov[k, c]
     for k in range(p):

@@ -1,8 +1,8 @@
-"""Which wakes of a schedule may run at the same time, with the result of running them one after the other.
+"""Schedules of wakes that run in parallel, with the result of running the wakes one after the other.
 
-A wake may not overtake an earlier one that reads what it changes, or changes what it reads. Its level is one more than
-the largest of those: wakes of one level do not touch each other, and levels run one after the other. What a wake
-touches is its method's ``footprint``.
+A wake must come after every earlier wake that reads what it changes, or changes what it reads. Its level is one more
+than the largest level of those wakes: wakes of one level do not touch each other, and levels run one after the other.
+The ``footprint`` of a method says what a wake touches.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .compile import kernel
 
 
 class Edges(NamedTuple):
-    """As much of what an agent knows as it takes to choose a neighbour."""
+    """The part of an agent's data that :func:`choose` reads."""
 
     peer: np.ndarray
     choice: np.ndarray
@@ -24,9 +24,9 @@ class Edges(NamedTuple):
 
 @kernel
 def stranger(order, peers, start, peer, first, last):
-    """The first of wakes ``first`` to ``last - 1`` whose agent is to talk to somebody it has no edge to; or ``last``.
+    """Return the first of wakes ``first`` to ``last - 1`` that is to exchange with no neighbour; or ``last``.
 
-    VACANT, for nobody, is right for an agent without edges.
+    VACANT, for no neighbour, is valid for an agent without edges.
     """
     for t in range(first, last):
         a, b = start[order[t]], start[order[t] + 1]
@@ -37,12 +37,12 @@ def stranger(order, peers, start, peer, first, last):
 
 @kernel
 def arrange(order, peers, dice, start, peer, choice, partner, floor, last, level, first, place):
-    """Sort the wakes of ``order`` by their levels. Returns how many levels there are.
+    """Sort the wakes of ``order`` by their levels. Return the number of levels.
 
     Level l becomes ``place[first[l] : first[l + 1]]``, in the order of the schedule. ``last`` (n,) holds the last level
-    of each agent, counted from ``floor``: what is not above it is of an earlier schedule. With ``partner``, a wake
-    touches its agent and the neighbour that it chooses; else its agent and, at their other ends, the agent's edges: two
-    agents with a common neighbour do not meet there, for each changes an edge of its own.
+    of each agent, counted from ``floor``: a smaller value belongs to an earlier schedule. With ``partner``, a wake
+    touches its agent and the neighbour that it chooses; otherwise its agent, and the neighbours' states of their edges
+    to the agent. Two agents with a common neighbour do not conflict there, for each changes another edge.
     """
     depth = 0
     for t in range(order.shape[0]):
@@ -56,7 +56,7 @@ def arrange(order, peers, dice, start, peer, choice, partner, floor, last, level
                 top = max(top, last[j])
         else:
             for e in range(a, b):
-                top = max(top, last[peer[e]])  # of an empty slot, the last agent's: no harm in waiting for it
+                top = max(top, last[peer[e]])  # an empty slot reads the last agent's level: waiting for it does no harm
         last[i] = top + 1
         if j != VACANT:
             last[j] = top + 1
@@ -68,7 +68,7 @@ def arrange(order, peers, dice, start, peer, choice, partner, floor, last, level
         first[level[t] + 1] += 1
     for k in range(depth):
         first[k + 1] += first[k]
-    for t in range(order.shape[0]):  # now first[l] goes from where level l begins to where it ends ...
+    for t in range(order.shape[0]):  # move first[l] from the start of level l to its end ...
         place[first[level[t]]] = t
         first[level[t]] += 1
     for k in range(depth, 0, -1):  # ... and back

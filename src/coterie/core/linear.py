@@ -1,7 +1,7 @@
-"""Vectors, and rows of features: dense and CSR behind one accessor.
+"""Operations on vectors and on rows of features, dense or CSR.
 
-A kernel asks a row for ``dot`` and ``add`` and never learns how it is stored, so every loop over examples in
-coterie is written once. This is the only module with reordered arithmetic.
+Kernels use ``dot`` and ``add`` of a row and do not depend on its storage, so every loop over examples is written once.
+This is the only module whose sums may be reordered.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from .._threads import in_threads, one_thread
-from .batches import NUMBERS
+from .batches import MAX_BATCH_ENTRIES
 from .compile import fetch, inline, inline_sum, kernel, noinline, or_numpy
 from .rules import NamedTuple, remake, rule
 
@@ -38,7 +38,7 @@ def axpy(scale, x, out):
 @or_numpy(lambda a, b, c, d, x: (a @ x, b @ x, c @ x, d @ x))
 @inline_sum
 def dot_four(a, b, c, d, x):
-    """Four products with one vector: their sums wait for nobody, and x is read once."""
+    """Return four products with one vector: the sums are independent, and x is read once."""
     first, second, third, fourth = 0.0, 0.0, 0.0, 0.0
     for k in range(x.shape[0]):
         first += a[k] * x[k]
@@ -50,13 +50,13 @@ def dot_four(a, b, c, d, x):
 
 @inline_sum
 def axpy_four(s, a, t, b, u, c, v, d, out):
-    """``out += s a + t b + u c + v d``: out is read and written once for four."""
+    """``out += s a + t b + u c + v d``: reads and writes out once for four vectors."""
     for k in range(out.shape[0]):
         out[k] += (s * a[k] + t * b[k]) + (u * c[k] + v * d[k])
 
 
 def _add_all(factor, scale, vectors, count, out):
-    """The same, for the process of one agent."""
+    """NumPy version of :func:`add_all`, for the process of one agent."""
     for k in range(count):
         axpy(factor * scale[k], vectors[k], out)
 
@@ -64,7 +64,7 @@ def _add_all(factor, scale, vectors, count, out):
 @or_numpy(_add_all)
 @inline
 def add_all(factor, scale, vectors, count, out):
-    """``out += factor sum_k scale_k vectors_k`` over the first ``count`` of what has vectors by number."""
+    """``out += factor sum_k scale_k vectors_k`` over the first ``count`` of an indexable collection of vectors."""
     four = count - count % 4
     for k in range(0, four, 4):
         s, t, u, v = factor * scale[k], factor * scale[k + 1], factor * scale[k + 2], factor * scale[k + 3]
@@ -76,7 +76,7 @@ def add_all(factor, scale, vectors, count, out):
 @or_numpy(lambda matrix, vector, out: np.dot(matrix.reshape(out.shape[0], vector.shape[0]), vector, out=out))
 @inline
 def times(matrix, vector, out):
-    """``out = matrix vector``, of a matrix whose rows come one after the other in one vector."""
+    """``out = matrix vector``, for a matrix stored as one vector, row by row."""
     q, four = vector.shape[0], out.shape[0] - out.shape[0] % 4
     for k in range(0, four, 4):
         a, b, c, d = k * q, (k + 1) * q, (k + 2) * q, (k + 3) * q
@@ -89,7 +89,7 @@ def times(matrix, vector, out):
 
 @inline
 def total(x):
-    """``sum_k x_k``, in four sums by turns: zeros at the end change nothing, not even the last bit."""
+    """``sum_k x_k`` as four interleaved partial sums: appended zeros do not change the result in any bit."""
     first, second, third, fourth = 0.0, 0.0, 0.0, 0.0
     four = x.shape[0] - x.shape[0] % 4
     for k in range(0, four, 4):
@@ -129,7 +129,7 @@ def sparse_axpy(scale, index, values, out):
 
 
 @or_numpy(lambda value, out: out.fill(value))
-@inline_sum  # compiled also where the loop around it is plain Python: models may be long
+@inline_sum  # compiled even if the loop around it is plain Python: models may be long
 def fill(value, out):
     """``out[:] = value``, as a loop: slice assignment was most of the overhead in kernels."""
     for k in range(out.shape[0]):
@@ -162,7 +162,7 @@ def scatter(x, index, out):
 
 @inline
 def write_pairs(x, out):
-    """The nonzero entries of a vector, as pairs of index and value. Returns how many numbers that takes."""
+    """Write the nonzero entries of a vector as pairs of index and value. Return how many numbers were written."""
     end = 0
     for k in range(x.shape[0]):
         if x[k] != 0.0:
@@ -173,7 +173,7 @@ def write_pairs(x, out):
 
 @inline
 def are_pairs(text, size):
-    """Could :func:`write_pairs` have written this of a vector of so many entries?"""
+    """Return whether :func:`write_pairs` could have written this text for a vector of `size` entries."""
     good = text.shape[0] % 2 == 0
     for k in range(0, text.shape[0], 2):
         good = good and 0 <= text[k] < size
@@ -182,7 +182,7 @@ def are_pairs(text, size):
 
 @inline
 def read_pairs(text, out):
-    """The vector that pairs of index and value stand for."""
+    """Restore the vector from its pairs of index and value."""
     fill(0.0, out)
     for k in range(0, text.shape[0], 2):
         out[int(text[k])] = text[k + 1]
@@ -190,14 +190,14 @@ def read_pairs(text, out):
 
 @noinline
 def fetch_part(values, part, parts):
-    """Begin to load one of so many parts of an array into the cache."""
+    """Prefetch one of `parts` equal parts of an array into the cache."""
     m = values.shape[0]
     fetch(values, m * part // parts, m * (part + 1) // parts)
 
 
 @rule
 class DenseRows(NamedTuple):
-    """Rows of a C-contiguous matrix of float64 or float32; whichever it is, all arithmetic is in float64."""
+    """Rows of a C-contiguous matrix of float64 or float32; all arithmetic is in float64."""
 
     values: np.ndarray  # (rows, p)
 
@@ -224,33 +224,33 @@ class DenseRows(NamedTuple):
         add_all(factor, scale, self.values[first:last], last - first, out)
 
     def entries(self, row):
-        """How many coordinates of the row are stored."""
+        """Return the number of stored coordinates of the row."""
         return self.values.shape[1]
 
     def entry(self, row, k):
-        """The k-th stored coordinate and its value."""
+        """Return the index and the value of the k-th stored coordinate."""
         return k, np.float64(self.values[row, k])
 
     def at(self, row, column):
-        """One coordinate of the row."""
+        """Return one coordinate of the row."""
         return np.float64(self.values[row, column])
 
     def take(self, first, last):
-        """A view of rows ``first`` to ``last - 1``."""
+        """Return a view of rows ``first`` to ``last - 1``."""
         return remake(self, (self.values[first:last],))
 
     def fetch(self, part, parts):
-        """Begin to load one of so many parts into the cache."""
+        """Prefetch one of `parts` equal parts of the rows into the cache."""
         fetch_part(self.values, part, parts)
 
 
 @rule
 class SparseRows(NamedTuple):
-    """Rows in CSR form. ``start`` points into ``column`` and ``values``, so that a view needs no copy."""
+    """Rows in CSR form. ``start`` holds positions in ``column`` and ``values``, so that a view needs no copy."""
 
     start: np.ndarray  # (rows + 1,)
     column: np.ndarray  # (stored,) int32
-    values: np.ndarray  # (stored,) float64 or float32, as above
+    values: np.ndarray  # (stored,) float64 or float32
 
     def dot(self, row, vector):
         """``x_row . vector``."""
@@ -273,16 +273,16 @@ class SparseRows(NamedTuple):
             self.add(r, factor * scale[r - first], out)
 
     def entries(self, row):
-        """How many coordinates of the row are stored."""
+        """Return the number of stored coordinates of the row."""
         return self.start[row + 1] - self.start[row]
 
     def entry(self, row, k):
-        """The k-th stored coordinate and its value."""
+        """Return the index and the value of the k-th stored coordinate."""
         position = self.start[row] + k
         return np.int64(self.column[position]), np.float64(self.values[position])
 
     def at(self, row, column):
-        """One coordinate of the row."""
+        """Return one coordinate of the row."""
         value = 0.0
         for position in range(self.start[row], self.start[row + 1]):
             if self.column[position] == column:
@@ -290,11 +290,11 @@ class SparseRows(NamedTuple):
         return value
 
     def take(self, first, last):
-        """A view of rows ``first`` to ``last - 1``."""
+        """Return a view of rows ``first`` to ``last - 1``."""
         return remake(self, (self.start[first : last + 1], self.column, self.values))
 
     def fetch(self, part, parts):
-        """Begin to load one of so many parts into the cache."""
+        """Prefetch one of `parts` equal parts of the rows into the cache."""
         m = self.start.shape[0] - 1
         a, b = self.start[m * part // parts], self.start[m * (part + 1) // parts]
         fetch((self.column, self.values), a, b)
@@ -302,7 +302,7 @@ class SparseRows(NamedTuple):
 
 @rule
 class PickedRows(NamedTuple):
-    """Some rows of others, in any order and as often as one likes: a minibatch, without a copy."""
+    """A selection of rows, in any order and with repetition: a minibatch, without a copy."""
 
     rows: Any
     pick: np.ndarray  # (rows,) int64
@@ -318,20 +318,20 @@ class PickedRows(NamedTuple):
     dots, add_all = SparseRows.dots, SparseRows.add_all
 
     def entries(self, row):
-        """How many coordinates of the row are stored."""
+        """Return the number of stored coordinates of the row."""
         return self.rows.entries(self.pick[row])
 
     def entry(self, row, k):
-        """The k-th stored coordinate and its value."""
+        """Return the index and the value of the k-th stored coordinate."""
         return self.rows.entry(self.pick[row], k)
 
     def at(self, row, column):
-        """One coordinate of the row."""
+        """Return one coordinate of the row."""
         return self.rows.at(self.pick[row], column)
 
 
 def matrix_of(rows, p):
-    """Rows of p features as a dense matrix, for models in Python."""
+    """Return rows of p features as a matrix, for models in Python."""
     if isinstance(rows, PickedRows):
         return matrix_of(rows.rows, p)[rows.pick]
     if isinstance(rows, DenseRows):
@@ -344,14 +344,14 @@ def matrix_of(rows, p):
 
 
 def rows_of(matrix):
-    """Rows of a dense or sparse matrix, ready for kernels; float32 stays, and is half as much to read."""
+    """Return the rows of a dense or sparse matrix in the form that kernels read; float32 is kept, to save memory."""
     if isinstance(matrix, np.ndarray):
         return DenseRows(frozen(matrix, stored_dtype(matrix)))
-    from scipy import sparse  # not above: a peer with dense rows needs none of it
+    from scipy import sparse  # imported here: a peer with dense rows does not need SciPy's sparse module
 
     if sparse.issparse(matrix):
         csr = sparse.csr_array(matrix)
-        # Features are fewer than 2^31, entries need not be: one type of column, whichever of two SciPy has chosen.
+        # Column indices fit in int32 and row starts may not: fix both types, whichever SciPy has chosen.
         return SparseRows(
             frozen(csr.indptr, np.int64), frozen(csr.indices, np.int32), frozen(csr.data, stored_dtype(csr))
         )
@@ -359,15 +359,15 @@ def rows_of(matrix):
 
 
 def stored_dtype(matrix):
-    """How the numbers of a matrix are stored: float32 as it is, everything else as float64."""
+    """Return the type in which the numbers of a matrix are stored: float32 is kept, all others become float64."""
     return np.float32 if matrix.dtype == np.float32 else np.float64
 
 
 def frozen(array, dtype=None):
-    """A read-only view of an array, copied only where it must be converted.
+    """Return a read-only view of an array, copied only if its type or layout must change.
 
-    What describes a problem is read-only everywhere: a handler that writes to it does not compile, and kernels meet
-    one array type, not two.
+    Arrays that describe a problem are read-only everywhere: a handler that writes to one does not compile, and kernels
+    are compiled for one array type, not two.
     """
     view = np.ascontiguousarray(array, dtype=dtype).view()
     view.flags.writeable = False
@@ -423,17 +423,17 @@ def diagonal_kernel(rows, start, scale, out):
                 out[i, column] += scale[r] * value * value
 
 
-#: Work arrays of batched dense algebra stay below this many numbers.
-BATCH = 1 << 22
+#: Largest number of entries of a work array in batched dense algebra.
+MAX_WORK_ENTRIES = 1 << 22
 
 
 @one_thread()
 def gram_norms(rows, start, p, n_jobs=None):
-    """Largest eigenvalue of ``X_i' X_i`` for every agent i, to machine precision, from rows of p features."""
+    """Return the largest eigenvalue of ``X_i' X_i`` for every agent i, to machine precision, for rows of p features."""
     sizes = np.diff(start)
     norms = np.zeros(sizes.shape[0])
     if isinstance(rows, SparseRows):
-        if not np.any(np.diff(rows.start) > 1):  # at most one entry a row: the Gram matrices are diagonal
+        if not np.any(np.diff(rows.start) > 1):  # at most one entry per row: the Gram matrices are diagonal
             diagonal = np.zeros((sizes.shape[0], p))
             diagonal_kernel(rows, start, np.ones(start[-1]), diagonal)
             return diagonal.max(axis=1)
@@ -450,14 +450,14 @@ def gram_norms(rows, start, p, n_jobs=None):
         with np.errstate(over="ignore", invalid="ignore"):
             gram = X @ X.transpose(0, 2, 1) if m < p else X.transpose(0, 2, 1) @ X
         tame = np.isfinite(gram).all(axis=(1, 2))
-        norms[agents] = np.inf  # of rows so long that their squares are not numbers
+        norms[agents] = np.inf  # for rows so long that their squares overflow
         norms[agents[tame]] = np.linalg.eigvalsh(gram[tame])[:, -1]
 
     parts = []
-    for m in np.unique(sizes[sizes > 0]):  # agents of one size form batches for LAPACK
-        agents, at_once = np.flatnonzero(sizes == m), max(1, NUMBERS // (m * p))
+    for m in np.unique(sizes[sizes > 0]):  # agents with equally many rows form batches for LAPACK
+        agents, at_once = np.flatnonzero(sizes == m), max(1, MAX_BATCH_ENTRIES // (m * p))
         parts += [(agents[k : k + at_once], m) for k in range(0, agents.shape[0], at_once)]
-    in_threads(work, parts, n_jobs if start[-1] * p > 4 * NUMBERS else 1)
+    in_threads(work, parts, n_jobs if start[-1] * p > 4 * MAX_BATCH_ENTRIES else 1)
     return np.maximum(norms, 0.0)
 
 

@@ -1,4 +1,4 @@
-"""The one compiled loop. It hosts the hosted agents; a message to anyone else leaves through ``egress``.
+"""The one compiled loop, which runs the agents of one process; messages to other agents leave through ``egress``.
 
 Messages are delivered in the order in which they were posted, before the next agent wakes.
 """
@@ -32,37 +32,37 @@ from .arrays import (
 from .compile import class_of, fetch, inline, kernel, overload
 from .linear import copy_to
 
-#: What an account counts: messages and numbers sent, messages lost and doubled on the way; and from KINDS on, messages and
-#: numbers of each kind.
+#: Entries of an account: messages and numbers sent, messages lost and duplicated in transit; and from KINDS on,
+#: messages and numbers of each kind.
 MESSAGES, NUMBERS, LOST, DUPLICATED, KINDS = 0, 1, 2, 3, 4
-#: From so many agents on, the state of who wakes next is loaded while another one works: fewer are in the cache.
-MANY = 4_000
-#: Fields of a state that are made anew when an agent goes on in other arrays: what it works out from its data, and how
-#: many agents there are.
-ANEW = ("cache", "n_agents")
+#: Number of agents from which the next agent's state is prefetched; the states of fewer agents fit in the cache.
+PREFETCH_MIN_AGENTS = 4_000
+#: Fields of a state that are recomputed when an agent's data change: results computed from data, and the number of
+#: agents.
+RECOMPUTED_FIELDS = ("cache", "n_agents")
 
 
 def new_account(method):
-    """An account at zero."""
+    """Return an account at zero."""
     return np.zeros(KINDS + 2 * len(method.messages), np.int64)
 
 
 class Egress(NamedTuple):
-    """Messages for agents of other hosts."""
+    """Messages for agents of other processes."""
 
     text: np.ndarray  # (capacity, size)
     length: np.ndarray  # (capacity,)
     sender: np.ndarray  # (capacity,) address
     to: np.ndarray  # (capacity,) address
     kind: np.ndarray  # (capacity,)
-    counter: np.ndarray  # (2,) messages kept, messages refused because the box was full
+    counter: np.ndarray  # (2,) messages stored, messages refused because the buffer was full
 
 
 class Budget(NamedTuple):
-    """When to stop: as soon as the messages sent cost so much."""
+    """Price limit: the loop stops as soon as the messages sent cost this much."""
 
     message: np.ndarray  # (kinds,) price of a message of each kind
-    number: np.ndarray  # (kinds,) price of each number in it, beside
+    number: np.ndarray  # (kinds,) price of each number in a message, in addition
     limit: float
 
 
@@ -70,14 +70,14 @@ NO_LIMIT = Budget(np.zeros(0), np.zeros(0), math.inf)
 
 
 def new_egress(capacity, size):
-    """An empty box for messages to other hosts."""
+    """Return an empty buffer for messages to other processes."""
     box = [np.zeros(capacity, np.int64) for _ in range(4)]
     return Egress(np.zeros((capacity, size)), *box, np.zeros(2, np.int64))
 
 
 @inline
 def give(method, arrays, own, edge, outbox, k, sender, hint, kind, text):
-    """Hand one message to agent k of these arrays."""
+    """Deliver one message to agent k of these arrays."""
     outbox.cursor[AUTHOR] = k
     data, me, edges = agent(arrays, own, edge, k)
     method.receive(data, me, edges, Message(sender, slot_of(data.peer, sender, hint), kind, text), outbox)
@@ -85,7 +85,7 @@ def give(method, arrays, own, edge, outbox, k, sender, hint, kind, text):
 
 @inline
 def recipients(arrays, outbox, h):
-    """The range of edges that message h of the outbox goes along; a message to one address takes one turn."""
+    """Return the range of edges for message h of the outbox; a range of length one for a message to one address."""
     a = arrays.edge_start[outbox.author[h]]
     if outbox.to[h] == EVERYONE:
         return a, arrays.edge_start[outbox.author[h] + 1]
@@ -95,7 +95,7 @@ def recipients(arrays, outbox, h):
 
 @inline
 def recipient(arrays, to, e):
-    """The address that a message to ``to`` goes to along edge e."""
+    """Return the address, along edge e, of a message to ``to``."""
     if to == EVERYONE:
         return arrays.peer[e]
     return to
@@ -112,7 +112,7 @@ def book(account, kind, messages, length):
 
 @inline
 def to_each(method, arrays, own, edge, outbox, egress, h):
-    """Hand message h of the outbox to all that it goes to. Returns how many."""
+    """Deliver message h of the outbox to all its recipients. Return their number."""
     first = arrays.address[0]
     last = first + arrays.address.shape[0]
     sender = arrays.address[outbox.author[h]]
@@ -140,9 +140,9 @@ def to_each(method, arrays, own, edge, outbox, egress, h):
 
 @inline
 def to_all(method, arrays, own, edge, outbox, egress, h):
-    """The same where messages are stored once: it is taken in once, in the place where all neighbours read it.
+    """As :func:`to_each` if messages are stored once: deliver the message once, into the row that all neighbours read.
 
-    Receiving it is the same for all of them, so the sender stands for them: nobody else's memory is touched.
+    Receipt is equal for all neighbours, so it runs once, for the sender, and touches no other agent's memory.
     """
     k = outbox.author[h]
     address = arrays.address[k : k + 1]
@@ -152,7 +152,10 @@ def to_all(method, arrays, own, edge, outbox, egress, h):
 
 
 def deliver(method, arrays, own, edge, outbox, egress, h):
-    """Hand over message h of the outbox, in the way that the state of the edges asks for. Returns to how many."""
+    """Deliver message h of the outbox, stored once or per edge as the state requires.
+
+    Return the number of recipients.
+    """
     way = to_all if any(isinstance(part, Heard) for part in edge) else to_each
     return way(method, arrays, own, edge, outbox, egress, h)
 
@@ -175,13 +178,13 @@ def hand_over(method, arrays, own, edge, outbox, egress, account):
 
 @inline
 def spent(account, budget):
-    """Has what was sent reached the budget?"""
+    """Return whether the budget is spent."""
     return budget.limit < math.inf and cost_of(account, budget.message, budget.number) >= budget.limit
 
 
 @inline
 def cost_of(account, message, number):
-    """What was sent, at these prices of messages of each kind and of numbers in them."""
+    """Return the price of what was sent, given prices of messages of each kind and of their numbers."""
     cost = 0.0
     for kind in range(message.shape[0]):
         cost += account[KINDS + 2 * kind] * message[kind] + account[KINDS + 2 * kind + 1] * number[kind]
@@ -189,7 +192,7 @@ def cost_of(account, message, number):
 
 
 def partner(method, arrays, k, randomness):
-    """With whom agent k will talk; VACANT where the method does not exchange with one neighbour, or nobody minds."""
+    """Return the neighbour that agent k will exchange with; VACANT if the method has no exchanges."""
     return VACANT
 
 
@@ -208,15 +211,15 @@ def _partner(method, arrays, k, randomness):
 
 @inline
 def who_is_next(arrays, order, peers, t):
-    """Who wakes after wake t, if what it needs is to be loaded meanwhile; else VACANT."""
-    if arrays.address.shape[0] < MANY or t + 2 >= order.shape[0] or peers[t] == EVERYONE:
+    """Return the agent that wakes after wake t, for prefetching; VACANT if not needed."""
+    if arrays.address.shape[0] < PREFETCH_MIN_AGENTS or t + 2 >= order.shape[0] or peers[t] == EVERYONE:
         return VACANT
     return order[t + 1]
 
 
 @inline
 def prepare(arrays, own, edge, following, later):
-    """Begin to load what the agent of the next wake needs, and the edges of that of the one after it."""
+    """Prefetch the state of the agent of the next wake, and the edges of the agent of the wake after it."""
     if following != VACANT:
         fetch((arrays.peer, arrays.weight, arrays.choice), arrays.edge_start[later], arrays.edge_start[later + 1])
         fetch(own, following, following + 1)
@@ -226,7 +229,7 @@ def prepare(arrays, own, edge, following, later):
 
 @inline
 def prepare_partner(method, arrays, own, edge, following, randomness):
-    """The same for the neighbour that it will talk to."""
+    """Prefetch the state of the neighbour that the agent will exchange with."""
     if following != VACANT:
         other = partner(method, arrays, following, randomness)
         if 0 <= other < arrays.address.shape[0]:
@@ -238,12 +241,12 @@ def prepare_partner(method, arrays, own, edge, following, randomness):
 
 @kernel
 def run(method, arrays, own, edge, order, peers, dice, moments, outbox, egress, account, budget):
-    """Wake the agents of ``order`` (numbers in these arrays) one after the other. Returns how many woke.
+    """Wake the agents of ``order`` (numbers in these arrays) one after the other. Return how many have woken.
 
     Stops early when the budget is spent, or when an agent needs more slots for its edges.
 
-    Each talks to the address in ``peers``, or chooses for itself where that is VACANT, or greets its neighbours where
-    that is EVERYONE: one kernel for both, because compiling the handlers twice would double the wait for it.
+    ``peers`` holds the address that each agent exchanges with; VACANT to let the agent choose; EVERYONE to greet its
+    neighbours instead. One kernel does both, because compiling the handlers twice would double the compile time.
     """
     for t in range(order.shape[0]):
         if outbox.cursor[REFUSED] > 0 or outbox.cursor[NEEDS_ROOM] > 0 or spent(account, budget):
@@ -263,14 +266,14 @@ def run(method, arrays, own, edge, order, peers, dice, moments, outbox, egress, 
 
 
 def widen(method, arrays, edge, outbox):
-    """Make room for agents that are short of it: twice as many slots for edges, or larger ones.
+    """Enlarge arrays for agents that need it: twice as many slots for edges, or larger ones.
 
-    Returns arrays and state of edges.
+    Return arrays and state of edges.
     """
     slots = np.diff(arrays.edge_start)
     used = np.add.reduceat(np.append(arrays.peer != VACANT, False), arrays.edge_start[:-1]) * (slots > 0)
     spare = method.edges.spare
-    # All that will be short soon, at once: laying out agents' arrays takes its time.
+    # Enlarge all agents that will soon need it at once: a new layout of the arrays takes time.
     short = slots - used < 2 * spare
     arrays, place = widened(arrays, np.where(short, used + np.maximum(used, 4 * spare), slots))
     edge = spread(edge, arrays.peer.shape[0], place)
@@ -280,7 +283,7 @@ def widen(method, arrays, edge, outbox):
 
 
 def spread(edge, slots, place):
-    """The state of edges at another place each; what is between them is for :meth:`open` to fill."""
+    """Return the state of edges, moved to new slots; :meth:`open` initialises the slots in between."""
     parts = []
     for part in edge:
         if isinstance(part, tuple):
@@ -292,9 +295,9 @@ def spread(edge, slots, place):
 
 
 def moved(old, new, there, here, skip=()):
-    """The new state with parts ``there`` of the old one at ``here``; fields to be skipped stay new.
+    """Return the new state with parts ``there`` of the old one at ``here``; fields in `skip` keep their new values.
 
-    Slots are no smaller than they were.
+    The slots are at least as large as before.
     """
     parts = []
     for name, source, goal in zip(old._fields, old, new, strict=True):
@@ -311,7 +314,7 @@ def moved(old, new, there, here, skip=()):
 
 
 def meet(method, arrays, own, edge, outbox, egress, account, run=run, who=None):
-    """The initial swap: every agent, or each of those named, greets its neighbours."""
+    """Run the initial exchange: every agent, or each of the given ones, greets its neighbours."""
     who = np.arange(arrays.address.shape[0]) if who is None else who
     everyone, dice = np.full(len(who), EVERYONE), np.zeros((len(who), method.traffic.dice))
     run(method, arrays, own, edge, who, everyone, dice, np.zeros(len(who)), outbox, egress, account, NO_LIMIT)
@@ -319,7 +322,7 @@ def meet(method, arrays, own, edge, outbox, egress, account, run=run, who=None):
 
 @kernel
 def rounds(method, arrays, own, edge, count, outbox, egress, account, budget):
-    """Synchronous rounds: all agents act, and only then are their messages delivered. Returns how many rounds."""
+    """Run synchronous rounds: all agents act, and then their messages are delivered. Return the number of rounds."""
     for t in range(count):
         if outbox.cursor[REFUSED] > 0 or outbox.cursor[NEEDS_ROOM] > 0 or spent(account, budget):
             return t
@@ -333,7 +336,7 @@ def rounds(method, arrays, own, edge, count, outbox, egress, account, budget):
 
 @kernel
 def partial_round(method, arrays, own, edge, present, outbox, egress, account):
-    """One synchronous round of those who are present: they act, and only then are their messages delivered."""
+    """Run one synchronous round of the present agents: they act, and then their messages are delivered."""
     for k in range(arrays.address.shape[0]):
         if present[k]:
             outbox.cursor[AUTHOR] = k
@@ -343,8 +346,8 @@ def partial_round(method, arrays, own, edge, present, outbox, egress, account):
 
 
 @kernel
-def together(method, arrays, own, edge, present, dice, moment, outbox, egress, account):
-    """The same of a method that trains: agents wake, and only then are their messages delivered."""
+def training_round(method, arrays, own, edge, present, dice, moment, outbox, egress, account):
+    """Run one synchronous round of a method that trains: the present agents wake, then messages are delivered."""
     for k in range(arrays.address.shape[0]):
         if not present[k]:
             continue
@@ -356,7 +359,7 @@ def together(method, arrays, own, edge, present, dice, moment, outbox, egress, a
 
 @kernel
 def publish_all(method, arrays, own, edge, present, dice, moment, outbox, egress, account):
-    """The end of such a round where all have trained: what they send, and its delivery."""
+    """End such a round after all agents have trained: let agents publish, and deliver their messages."""
     for k in range(arrays.address.shape[0]):
         if not present[k]:
             continue
@@ -368,7 +371,7 @@ def publish_all(method, arrays, own, edge, present, dice, moment, outbox, egress
 
 @kernel
 def accept(method, arrays, own, edge, outbox, egress, account, sender, to, kind, length, text):
-    """Messages that came from other hosts. Returns how many were taken in: fewer where an agent needs room first."""
+    """Deliver messages from other processes. Return how many were delivered: fewer if an agent needs room first."""
     for c in range(to.shape[0]):
         give(
             method,

@@ -1,7 +1,7 @@
 """Losses of one example, as functions of its margin ``z = x . theta`` and its label ``y``.
 
-A loss is one class, and nothing else knows it: ``@loss`` reads all there is to say about it from there, and the list at
-the end of this file gives it a name. Its five scalar functions, each defined here and nowhere else:
+A loss is one class, decorated with ``@loss``, and named in the list at the end of this file. No other file needs to
+know it. It defines five scalar functions:
 
 ==============  =======================================================================
 ``value``       l(z, y), convex in z
@@ -11,11 +11,11 @@ the end of this file gives it a name. Its five scalar functions, each defined he
 ``conjugate``   l*(u, y) = sup_z u z - l(z, y), infinite outside its domain
 ==============  =======================================================================
 
-and what it claims: ``smoothness`` (the largest curvature, infinite at a kink), ``lipschitz`` (the largest slope),
-``domain(label)`` (the interval of slopes, where the conjugate is finite), and the ``labels`` it accepts. What else it
-may declare, and what holds if it does not, is in ``OPTIONAL``. :func:`coterie.testing.check_loss` checks it all.
+and declares ``smoothness`` (the largest curvature, infinite at a kink), ``lipschitz`` (the largest slope),
+``domain(label)`` (the interval of slopes, where the conjugate is finite), and the ``labels`` that it accepts.
+``OPTIONAL`` lists further declarations with their defaults. :func:`coterie.testing.check_loss` checks all of them.
 
-A loss of all examples of an agent together has ``pool`` and ``slopes`` in place of the five functions.
+A loss of all examples of an agent together defines ``pool`` and ``slopes`` in place of the five functions.
 """
 
 from __future__ import annotations
@@ -32,17 +32,18 @@ from .compile import class_of, overload
 from .exponential import exp_minus
 from .rules import NamedTuple, checked, rule
 
-#: What a loss may say about the labels it accepts.
+#: Values of ``labels``, the labels that a loss accepts.
 SIGNS, REALS = "-1 or +1", "real numbers"
-#: Which exact solver minimises sums of it: for twice differentiable losses; for those whose conjugate is quadratic on
-#: an interval; for log-sum-exp in l1 balls.
+#: Values of ``exact_solver``, the exact solver of a sum of losses: for twice differentiable losses; for losses whose
+#: conjugate is quadratic on an interval; for log-sum-exp in l1 balls.
 NEWTON, INTERIOR_POINT, LOG_SUM_EXP = "newton", "interior point", "log-sum-exp"
-#: How an agent's own problem is solved: by a mean of points, by one linear system, or by what works for every loss.
+#: Values of ``proximal``, the solver of an agent's own problem: a mean of points, a linear system, or any loss.
 MEAN, LEAST_SQUARES, DUAL_ASCENT = "mean", "least squares", "dual ascent"
-#: Whose minus log-likelihood it is, up to scale.
+#: Values of ``likelihood``: the loss is the negative log-likelihood of this distribution, up to scale.
 GAUSSIAN, BERNOULLI = "gaussian", "bernoulli"
 
-#: What every loss must have, one of single examples, and one of all examples of an agent together.
+#: Declarations that every loss needs, and all parts of a loss of single examples, and of a loss of all examples
+#: together.
 CLAIMS = ("smoothness", "lipschitz", "labels")
 LOSS_PARTS = ("value", "derivative", "curvature", "prox", "conjugate", "domain", *CLAIMS)
 POOLED_PARTS = ("pool", "slopes", *CLAIMS)
@@ -54,7 +55,7 @@ def _usual_name(cls):
 
 def _usual_solver(cls):
     if cls.pooled:
-        return None  # nobody knows one
+        return None  # no exact solver is known
 
     def solver(self):
         bounded = all(map(math.isfinite, self.domain(1.0)))
@@ -63,51 +64,51 @@ def _usual_solver(cls):
     return property(solver)
 
 
-#: What a loss may declare, and what holds otherwise.
+#: Optional declarations of a loss, each with a function that returns its default.
 OPTIONAL: dict[str, Any] = {
-    # how it is named in files, and in commands where it is listed below with its usual parameters
+    # name in files, and in commands for losses that are listed below with their default parameters
     "name": _usual_name,
-    # parameters that must be positive numbers: checked whenever one is made
+    # names of parameters that must be positive, checked when a loss is created
     "positive": lambda cls: (),
-    # whether it looks at all examples of an agent together
+    # whether the loss is one function of all examples of an agent
     "pooled": lambda cls: hasattr(cls, "pool"),
-    # whether it is for points without labels, each coordinate of which is an example
+    # whether the loss is for points without labels, where each coordinate is an example
     "unlabelled": lambda cls: False,
-    # kappa, if its conjugate is u y + kappa u^2 / 2 on its domain; None if it is not
+    # kappa, if the conjugate is u y + kappa u^2 / 2 on its domain; None otherwise
     "dual_curvature": lambda cls: None,
-    # whether it curves everywhere, so that a sum of enough of them has one minimiser without a ridge
+    # whether the curvature is positive everywhere, so that a sum of enough losses has one minimiser without a ridge
     "strictly_convex": lambda cls: False,
-    # GAUSSIAN, for (z - y)^2 / 2; BERNOULLI, for log(1 + exp(-y z)); None for a loss that no probabilities come from
+    # GAUSSIAN for (z - y)^2 / 2, BERNOULLI for log(1 + exp(-y z)), None for a loss without a likelihood
     "likelihood": lambda cls: None,
-    # NEWTON, INTERIOR_POINT, LOG_SUM_EXP; found out by its conjugate
+    # NEWTON, INTERIOR_POINT or LOG_SUM_EXP; by default chosen from the conjugate
     "exact_solver": _usual_solver,
-    # MEAN, LEAST_SQUARES (both for (z - y)^2 / 2 only), DUAL_ASCENT
+    # MEAN or LEAST_SQUARES (both for (z - y)^2 / 2 only), or DUAL_ASCENT
     "proximal": lambda cls: DUAL_ASCENT,
-    # why no noise can hide a single example in its gradients; None if it can
+    # reason why no noise can hide a single example in the gradients; None if noise can
     "not_private": lambda cls: None,
 }
 
 
 def loss(cls: Any = None, **declared: Any) -> Any:
-    """Make a loss of a NamedTuple class: a rule with everything that solvers, methods, files and commands ask of one.
+    """Turn a NamedTuple class into a loss, a rule with all parts that solvers, methods, files and commands use.
 
     Parameters
     ----------
     cls : type
         A ``typing.NamedTuple`` with the functions and claims of :mod:`coterie.core.losses`.
     **declared
-        Claims, and what else ``coterie.core.losses.OPTIONAL`` lists, where the class does not have them itself:
-        one that depends on a parameter is a property of the class.
+        Required declarations, and those of ``coterie.core.losses.OPTIONAL``, that the class does not state itself. A
+        declaration that depends on a parameter is a property of the class.
 
     Returns
     -------
     type
-        The same class, with defaults for what is not declared.
+        The same class, with defaults for optional declarations that are missing.
 
     Raises
     ------
     DeclarationError
-        If something is missing or unknown; the message says what.
+        If a part is missing or unknown; the message names the part.
 
     Examples
     --------
@@ -142,7 +143,7 @@ def loss(cls: Any = None, **declared: Any) -> Any:
         if not isinstance(word, property) and word not in known:
             raise DeclarationError(f"the loss {cls.__qualname__} has {part} = {word!r}: it must be one of {known}")
     cls.is_loss = True
-    if "positive" in vars(cls):  # floats always: one compiled type for each loss
+    if "positive" in vars(cls):  # always as floats, so that each loss has one compiled type
         checked(**dict.fromkeys(cls.positive, positive))(cls)
     return rule(cls)
 
@@ -176,7 +177,7 @@ class Squared(NamedTuple):
     def value(self, margin, label):
         """``(z - y)^2 / 2``."""
         r = margin - label
-        return 0.5 * r * r  # not r ** 2: CPython's power may differ from it in the last bit
+        return 0.5 * r * r  # not r ** 2, whose last bit may differ in CPython
 
     def derivative(self, margin, label):
         """``z - y``."""
@@ -195,7 +196,6 @@ class Squared(NamedTuple):
         return 0.5 * dual * dual + dual * label
 
     def domain(self, label):
-        """The interval of its slopes."""
         return -math.inf, math.inf
 
 
@@ -240,7 +240,7 @@ class Logistic(NamedTuple):
             else:
                 low = t
             newton = t - g / (1.0 + step * e / ((1.0 + e) * (1.0 + e)))
-            # Newton alone may run in a circle: halve the bracket wherever it does not halve the residual.
+            # Newton's method alone may cycle: halve the bracket whenever a step does not halve the residual.
             t = newton if low < newton < high and abs(g) <= 0.5 * last else low + 0.5 * (high - low)
             last = abs(g)
         return label * t
@@ -254,13 +254,12 @@ class Logistic(NamedTuple):
         return first + ((1.0 - b) * math.log1p(-b) if b < 1.0 else 0.0)
 
     def domain(self, label):
-        """The interval of its slopes."""
         return min(-label, 0.0), max(-label, 0.0)
 
 
 @loss(labels=SIGNS, smoothness=math.inf, lipschitz=1.0, dual_curvature=0.0)
 class Hinge(NamedTuple):
-    """``l(z, y) = max(0, 1 - y z)``, labels -1 and +1. It has a kink: methods that need a gradient refuse it.
+    """``l(z, y) = max(0, 1 - y z)``, labels -1 and +1. The loss has a kink: methods that need a gradient refuse it.
 
     Examples
     --------
@@ -291,7 +290,6 @@ class Hinge(NamedTuple):
         return t if -1.0 <= t <= 0.0 else math.inf
 
     def domain(self, label):
-        """The interval of its slopes."""
         return min(-label, 0.0), max(-label, 0.0)
 
 
@@ -332,7 +330,7 @@ class SmoothHinge(NamedTuple):
         return 1.0 / self.gamma if 0.0 < 1.0 - label * margin < self.gamma else 0.0
 
     def prox(self, center, step, label):
-        """Full step below, a shrunk one on the rounded part, none above."""
+        """A full step below the rounded part, a smaller step on the rounded part, no step above."""
         t = label * center
         if t >= 1.0:
             return center
@@ -346,12 +344,11 @@ class SmoothHinge(NamedTuple):
         return t + 0.5 * self.gamma * t * t if -1.0 <= t <= 0.0 else math.inf
 
     def domain(self, label):
-        """The interval of its slopes."""
         return min(-label, 0.0), max(-label, 0.0)
 
     @property
     def dual_curvature(self):
-        """Kappa of its conjugate, ``u y + kappa u^2 / 2``."""
+        """Kappa of the conjugate, ``u y + kappa u^2 / 2``."""
         return self.gamma
 
     @property
@@ -362,12 +359,12 @@ class SmoothHinge(NamedTuple):
 
 @loss(labels=REALS, smoothness=1.0, dual_curvature=1.0, positive=("delta",))
 class Huber(NamedTuple):
-    """``(z - y)^2 / 2`` for residuals up to ``delta``, linear beyond: outliers pull with a bounded force.
+    """``(z - y)^2 / 2`` for residuals up to ``delta``, linear beyond, so that outliers have a bounded gradient.
 
     Parameters
     ----------
     delta : float
-        Where the loss turns linear.
+        Absolute residual at which the loss becomes linear.
 
     Examples
     --------
@@ -402,7 +399,6 @@ class Huber(NamedTuple):
         return 0.5 * dual * dual + dual * label if abs(dual) <= self.delta else math.inf
 
     def domain(self, label):
-        """The interval of its slopes."""
         return -self.delta, self.delta
 
     @property
@@ -421,14 +417,13 @@ class Huber(NamedTuple):
 class Location(NamedTuple):
     """A loss applied coordinate by coordinate to ``theta - x`` on unlabelled points: mean and field estimation.
 
-    ``f_i(theta)`` sums ``loss(theta_k, x_k)`` over the coordinates k of the points x of agent i. So a point is p
-    examples, one for each coordinate, with the unit vectors as features: :class:`coterie.Problem` lays it out that
-    way, and nothing else has to know.
+    ``f_i(theta)`` sums ``loss(theta_k, x_k)`` over the coordinates k of the points x of agent i. A point is stored as p
+    examples, one for each coordinate, with unit vectors as features. :class:`coterie.Problem` does this conversion.
 
     Parameters
     ----------
     loss : Squared or Huber
-        A loss of residuals.
+        Loss of a residual.
 
     Examples
     --------
@@ -439,30 +434,30 @@ class Location(NamedTuple):
     loss: Any = Squared()
 
     def value(self, margin, label):
-        """That of the inner loss."""
+        """Value of the inner loss."""
         return self.loss.value(margin, label)
 
     def derivative(self, margin, label):
-        """That of the inner loss."""
+        """Derivative of the inner loss."""
         return self.loss.derivative(margin, label)
 
     def curvature(self, margin, label):
-        """That of the inner loss."""
+        """Curvature of the inner loss."""
         return self.loss.curvature(margin, label)
 
     def prox(self, center, step, label):
-        """That of the inner loss."""
+        """Prox of the inner loss."""
         return self.loss.prox(center, step, label)
 
     def conjugate(self, dual, label):
-        """That of the inner loss."""
+        """Conjugate of the inner loss."""
         return self.loss.conjugate(dual, label)
 
     def domain(self, label):
-        """That of the inner loss."""
+        """Domain of the inner loss."""
         return self.loss.domain(label)
 
-    labels = property(attrgetter("loss.labels"))  # the inner loss must be one of residuals
+    labels = property(attrgetter("loss.labels"))  # the inner loss must be a loss of residuals
     strictly_convex = property(attrgetter("loss.strictly_convex"))
     dual_curvature = property(attrgetter("loss.dual_curvature"))
     smoothness = property(attrgetter("loss.smoothness"))
@@ -470,7 +465,7 @@ class Location(NamedTuple):
 
     @property
     def proximal(self):
-        """A mean of points, where the inner loss is squared."""
+        """A mean of points, if the inner loss is squared."""
         return MEAN if self.loss.proximal == LEAST_SQUARES else DUAL_ASCENT
 
 
@@ -488,8 +483,8 @@ class Location(NamedTuple):
 class LogSumExp(NamedTuple):
     """``log sum_r exp(-y_r z_r)`` over all examples of an agent, labels -1 and +1: l1-Adaboost, DADA (2).
 
-    Not a sum of losses of single examples, so it has two functions of its own: ``pool``, its value, and ``slopes``.
-    Its exponential bounds the number of training errors.
+    This is not a sum of losses of single examples, and defines two functions of its own: ``pool``, its value, and
+    ``slopes``. Its exponential bounds the number of training errors.
 
     Examples
     --------
@@ -511,21 +506,21 @@ class LogSumExp(NamedTuple):
         return top + math.log(total)
 
     def slopes(self, margins, labels, out):
-        """``out_r = -y_r eta_r`` with the weights ``eta = softmax(-y z)`` of boosting."""
+        """``out_r = -y_r eta_r`` with the boosting weights ``eta = softmax(-y z)``."""
         level = self.pool(margins, labels)
         for r in range(margins.shape[0]):
             out[r] = -labels[r] * math.exp(-labels[r] * margins[r] - level)
 
 
 def pooled_value(loss, margins, labels, row_weight):
-    """f_i without its ridge: ``row_weight`` times the sum of the losses, or what a loss makes of all rows together."""
+    """Return f_i without its ridge: ``row_weight`` times the sum of the losses, or the pooled loss of all rows."""
     if loss.pooled:
         return loss.pool(margins, labels)
     return _sum_of_values(loss, margins, labels, row_weight)
 
 
 def pooled_slopes(loss, margins, labels, row_weight, out):
-    """``out_r``: derivative of :func:`pooled_value` by the margin of example r."""
+    """Write ``out_r``, the derivative of :func:`pooled_value` with respect to the margin of example r."""
     if loss.pooled:
         loss.slopes(margins, labels, out)
     else:
@@ -558,7 +553,7 @@ def _pooled_slopes(loss, margins, labels, row_weight, out):
     return _slope_of_each
 
 
-#: Every loss, with the parameters used in documentation and contract tests. Adding one here adds its tests.
+#: Every loss, with the parameters used in documentation and contract tests. A loss added here is tested automatically.
 LOSSES: dict[str, Any] = {
     "squared": Squared(),
     "logistic": Logistic(),
@@ -572,7 +567,7 @@ LOSSES: dict[str, Any] = {
 
 
 def resolve_loss(loss: Any, pooled: bool = False) -> Any:
-    """A loss given as a value or by its name on the list; those of all examples together only where they fit."""
+    """Return a loss, given as a value or by its name; losses of all examples together only if `pooled`."""
     loss = named("loss", loss, LOSSES, ", or pass a loss itself")
     if isinstance(loss, type) or not getattr(loss, "is_loss", False):
         why = "a class" if isinstance(loss, type) else "its class is not decorated with @ct.loss"
@@ -585,7 +580,7 @@ def resolve_loss(loss: Any, pooled: bool = False) -> Any:
 
 
 def loss_to_json(loss: Any) -> dict[str, Any]:
-    """A loss with its parameters as files hold it; :func:`loss_from_json` reads it."""
+    """Return a loss and its parameters as a dictionary for files; :func:`loss_from_json` reads it."""
     if _kinds().get(loss.name) is not type(loss):
         raise DataError(f"loss={loss!r} cannot be saved: it is not on the list of losses, coterie.core.losses.LOSSES")
     parts = [loss_to_json(part) if getattr(part, "is_loss", False) else part for part in loss]
@@ -595,7 +590,7 @@ def loss_to_json(loss: Any) -> dict[str, Any]:
 
 
 def loss_from_json(written: dict[str, Any]) -> Any:
-    """The loss that was written, of a kind that the list holds."""
+    """Return the loss that :func:`loss_to_json` has written, if its kind is in ``LOSSES``."""
     kind = _kinds().get(written["kind"])
     if kind is None:
         raise DataError(f"there is no loss {written['kind']!r}")

@@ -1,11 +1,11 @@
-"""``@method``: what a method is made of, every part of it and its default, in one place.
+"""The ``@method`` decorator, and every part that a method can have, with its default.
 
-A method is a :class:`typing.NamedTuple` of parameters whose class says what its messages hold, and has handlers that see
-one agent and nothing else. :class:`Method` lists what all methods have. What only some need to say stands in a few
-records, such as :class:`Promises`: a class states what it has to say by name, ``minimises = False``, whoever asks finds
-it in its record, ``method.promises.minimises``, and what nobody stated there has its default.
+A method is a :class:`typing.NamedTuple` of parameters. Its class declares the content of its messages, and has handlers
+that see the data and state of one agent only. :class:`Method` lists the parts that all methods have. Optional parts are
+grouped in records such as :class:`Promises`: a class states an optional part as an attribute, ``minimises = False``,
+and other modules read it from the record, ``method.promises.minimises``. A part that is not stated has its default.
 
-A composition, a method around the one in its field ``method``, is like that one in all that it does not state itself.
+A composition is a method with a field ``method``. It inherits every part of that method that it does not state itself.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .training import train_and_publish
 
 
 class Posterior(typing.NamedTuple):
-    """What agents know of their own models, one row for each of them; NaN where that is nothing."""
+    """The agents' posteriors of their own models, one row for each agent; NaN where an agent has none yet."""
 
     mean: np.ndarray  # (n, p)
     covariance: np.ndarray  # (n, p, p)
@@ -35,123 +35,126 @@ class Posterior(typing.NamedTuple):
     trust: np.ndarray  # (n,) weight of the population, from 0 (its own rows only) to 1
 
 
-# -- what only some methods have to say --------------------------------------------------------------------------------
+# -- optional parts ----------------------------------------------------------------------------------------------------
 
 
 class Traffic(typing.NamedTuple):
-    """What one event uses, posts and touches."""
+    """Random numbers, messages and state that one event of a method uses."""
 
-    #: Uniform numbers that a wake uses. Those of training come first: one for each minibatch.
+    #: Number of uniform random numbers per wake. Those of training come first, one for each minibatch.
     dice: int = 0
-    #: Messages that one event may post, replies to them included.
+    #: Largest number of messages that one event may post, including replies.
     max_messages: int = 1
-    #: How many of them may go to all neighbours. Default: all.
+    #: Largest number of these messages that may go to all neighbours. Default: all.
     broadcasts: int = 1
-    #: Whether a wake talks to one neighbour, the one that ``choose(data, randomness)`` says.
+    #: Whether a wake communicates with one neighbour only, the one that ``choose(data, randomness)`` returns.
     exchanges: bool = False
-    #: Whether all its messages are its model, to everyone, and receiving one does nothing but keep it, or not, in
-    #: ``edges.copy[message.slot]``, whoever receives it; there is no other state of edges, and ``start`` asks for none.
-    #: Then a simulation in which no message is late or lost stores it once, not once for each neighbour.
+    #: Whether each message is the sender's model, sent to all neighbours, and the receiver only stores it in
+    #: ``edges.copy[message.slot]`` or ignores it; edges have no other state, and ``start`` creates none. A simulation
+    #: in which no message is late or lost then stores each model once, not once for each neighbour.
     publishes: bool = False
-    #: Which state a wake, with all messages that it causes, reads and changes, while no message is late or lost:
-    #: ``"edges"``, the agent's own, and of its neighbours only that of their edges to it; or ``"partner"``, the agent's
-    #: own and that of the one neighbour that ``choose(data, randomness)`` says. Wakes that do not meet run in parallel.
-    #: None: nobody knows, and they run one after the other.
+    #: The state that a wake and its messages read and change, while no message is late or lost. ``"edges"``: the
+    #: agent's own state, and its neighbours' state of their edges to it. ``"partner"``: the agent's own state, and that
+    #: of the one neighbour that ``choose(data, randomness)`` returns. Wakes whose states do not overlap run in
+    #: parallel. None: unknown, so that wakes run one after the other.
     footprint: str | None = None
-    #: Whether neighbours add up what it sends, so that a message that is lost, doubled or overtaken is never made up
-    #: for: then conditions in which that happens are refused.
+    #: Whether neighbours sum up what the method sends, so that a lost, duplicated or overtaken message corrupts the sum
+    #: for good. Conditions with such messages are refused.
     sums: bool = False
 
 
 class Edges(typing.NamedTuple):
-    """What it keeps of neighbours, and which edges it can have."""
+    """State that a method keeps for each neighbour, and the kinds of edges it supports."""
 
-    #: Whether ``edges.copy`` (edges, p) holds the last models received, and a wake, a round, and a message where it
-    #: ``exchanges``, read nothing else of the neighbours: ``ct.robust.Trimmed`` asks for it.
+    #: Whether ``edges.copy`` (edges, p) holds the last models received, and handlers use nothing else of the
+    #: neighbours: not in a wake, not in a round, nor in ``receive`` if the method ``exchanges``. ``ct.robust.Trimmed``
+    #: needs this.
     copies: bool = False
-    #: Slots for new edges that an agent always has free; above 0, edges are learned.
+    #: Number of free slots that each agent reserves for new edges; if above 0, edges are learned.
     spare: int = 0
-    #: ``enlarge(arrays, edge)``: the state of edges with more room, of a method whose handlers ask for it by
+    #: ``enlarge(arrays, edge)``: returns the state of edges with more room, for a method whose handlers request room by
     #: ``outbox.cursor[NEEDS_ROOM] = 1``.
     enlarge: Callable[..., Any] | None = None
-    #: Whether an agent whose edges change greets all its neighbours, not only the new ones: it tells of all its edges.
+    #: Whether an agent whose edges change greets all its neighbours, not only the new ones.
     greets_all: bool = False
-    #: Whether it runs on one-way edges, those of a ``ct.DirectedGraph``: its edges are to whom it sends, and a message may
-    #: come from somebody who is no edge of its own (``message.slot == VACANT``).
+    #: Whether the method runs on the one-way edges of a ``ct.DirectedGraph``. An agent sends along its own edges, and
+    #: may receive messages from agents to which it has no edge (``message.slot == VACANT``).
     directed: bool = False
-    #: Whether models are sparse: then who learns the graph sends them as pairs of index and value.
+    #: Whether models are sparse; graph learning then sends them as pairs of index and value.
     sparse: bool = False
 
 
 class Training(typing.NamedTuple):
     """How a method trains, and how it runs in synchronous rounds."""
 
-    #: Handlers of a method that trains, see :mod:`coterie.core.training`: ``prepare(data, me, edges, chance, outbox,
-    #: phase)`` writes into ``me.job`` what to train next, and says whether there is anything; ``publish(data, me, edges,
-    #: chance, outbox)`` sends what came of it. With a field ``local``, an optimiser. Its ``wake`` is these two with the
-    #: training between them.
+    #: Handlers of a method that trains, see :mod:`coterie.core.training`. ``prepare(data, me, edges, randomness,
+    #: outbox, phase)`` writes the next training job into ``me.job``, and returns whether there is one. ``publish(data,
+    #: me, edges, randomness, outbox)`` sends the result. The method has a field ``local``, its optimiser, and its
+    #: ``wake`` is ``prepare``, training, and ``publish``.
     prepare: Callable[..., Any] | None = None
     publish: Callable[..., Any] | None = None
-    #: How many jobs a wake trains at most; 0 of a method that does not train, else 1 unless it says more.
+    #: Largest number of jobs per wake: 0 for a method that does not train, otherwise 1 by default.
     jobs: int = 0
-    #: Rows of a minibatch; 0 for all rows.
+    #: Number of rows of a minibatch; 0 for all rows.
     batch: int = 0
-    #: Handler ``round(data, me, edges, outbox)``: the synchronous form; called for all agents before messages arrive.
+    #: Handler ``round(data, me, edges, outbox)``: one synchronous round. Called for all agents before messages arrive.
     round: Callable[..., Any] | None = None
-    #: Whether it has rounds: if it has that handler, or trains.
+    #: Whether the method can run in synchronous rounds. Default: if it has a ``round`` handler, or trains.
     synchronous: bool = False
 
 
 class Privacy(typing.NamedTuple):
-    """What a private method runs under."""
+    """Privacy of a method."""
 
-    #: The terms, and what they claim.
+    #: The terms of the privacy guarantee, and the guarantee that they give.
     terms: Any = None
     plan: Any = None
-    #: How many wakes of an agent say something; None for any number.
+    #: Number of wakes of an agent that send something; None if unlimited.
     wakes_per_agent: int | None = None
-    #: What an agent tells of its loss to those who learn a graph, a rule with ``reported_loss``; None for the loss.
+    #: Mechanism for the loss that an agent reports to a rule that learns the graph from losses (``reported_loss``);
+    #: None to report the exact loss.
     loss_report: Any = None
-    #: ``finish(arrays, own, edge)``: the models that agents make for themselves in the end, and keep; None: they do not.
+    #: ``finish(arrays, own, edge)``: returns the final models, which agents keep to themselves. None if there is no
+    #: such step.
     finish: Callable[..., Any] | None = None
 
 
 class Promises(typing.NamedTuple):
-    """What it comes to, and with which problems."""
+    """What a method guarantees, and for which problems."""
 
-    #: Whether it minimises the objective of the problem, and not only uses its data and edges. None: it promises no
-    #: optimum at all, as most methods that train.
+    #: Whether the method minimises the objective of the problem. False: it converges to another point. None: it
+    #: converges to no optimum, as most methods that train.
     minimises: bool | None = True
-    #: How near to the optimum, relative, it comes in some thousand wakes; a larger number for sublinear convergence.
+    #: Relative distance to the optimum after some thousand wakes; larger for methods that converge sublinearly.
     accuracy: float = 1e-8
-    #: Whether there is more to its optimum than models, such as multipliers.
+    #: Whether the optimum includes more than models, such as multipliers.
     remembers: bool = False
-    #: Whether it keeps models in the balls of ``Problem.boosting``.
+    #: Whether models stay in the balls of ``Problem.boosting``.
     on_balls: bool = False
-    #: Whether it asks the model of a problem for nothing but losses and gradients, and so runs with any differentiable
-    #: one. Default: if it trains.
+    #: Whether the method uses only losses and gradients of a model, and so runs with any differentiable one. Default:
+    #: if it trains.
     any_model: bool = False
 
 
 class Inspection(typing.NamedTuple):
-    """What can be seen of a run, by functions of ``(arrays, own, edge)``; None for what cannot."""
+    """Functions of ``(arrays, own, edge)`` that inspect the state of a run; None where a method has none."""
 
-    #: The models that agents would use now, where these are not ``own.theta``: with what has come since they woke.
-    #: Runs, traces and evaluations show them.
+    #: The models that agents would use now, if these are not ``own.theta``, for example because messages have arrived
+    #: since the last wake. Runs, traces and evaluations use these models.
     shown: Callable[..., Any] | None = None
-    #: What each agent takes for the population, of a method that learns one.
+    #: Each agent's estimate of the population, for methods that learn one.
     population: Callable[..., Any] | None = None
-    #: What each agent knows of its own model, a :class:`Posterior`.
+    #: Each agent's :class:`Posterior` of its own model.
     posterior: Callable[..., Any] | None = None
-    #: How much what each edge says moves the model now, (edges,) numbers that are not negative, in units of the method's
-    #: own. Default: of a method with ``copies`` the :func:`pull` of each copy.
+    #: Influence of each edge on the agent's model, (edges,) nonnegative numbers in a unit that the method chooses.
+    #: Default: :func:`pull` for a method with ``copies``.
     influence: Callable[..., Any] | None = None
-    #: Agents that do not send what the method says, by number: they are left out where honest agents are judged.
+    #: Numbers of the agents that do not follow the method; evaluations of honest agents leave them out.
     liars: tuple[int, ...] = ()
 
 
 class _Record:
-    """A record of a method: that of the method in it, or of defaults, with what its class states by name."""
+    """Descriptor of a record: values of the inner method, or defaults, updated with the attributes of the class."""
 
     def __init__(self, name: str, kind: Any):
         self.name, self.kind = name, kind
@@ -172,7 +175,7 @@ class _Record:
 
 @functools.cache
 def _stated(cls: Any, kind: Any) -> tuple[str, ...]:
-    """The parts of a record that a class states itself: looked for once, since runs ask many times."""
+    """Names of the parts of a record that a class states itself; cached, since runs ask often."""
     return tuple(name for name in kind._fields if hasattr(cls, name))
 
 
@@ -180,14 +183,14 @@ def _look_inside(method: Any, look: Any, arrays: Any, own: Any, edge: Any) -> An
     return look(arrays, *method.inside(arrays, own, edge))
 
 
-#: Parts that look at the state of agents, which a composition may have its own around.
+#: Parts that read the agents' state, and that a composition calls with the state of its inner method.
 LOOKS = {"finish", "shown", "population", "posterior"}
 
 
 def pull(arrays: Any, own: Any, edge: Any) -> np.ndarray:
-    """How strongly each copy of a neighbour's model pulls: its weight among the edges, times how far it is away.
+    """Return how strongly each copy of a neighbour's model pulls: its share of the weights, times its distance.
 
-    Relative to the norm of the agent's own model, so that it is a number without units.
+    The distance is relative to the norm of the agent's own model, so that the result has no unit.
     """
     while "theta" not in own._fields:
         own = own.model
@@ -196,49 +199,49 @@ def pull(arrays: Any, own: Any, edge: Any) -> np.ndarray:
     owner = owners(arrays.edge_start)
     weight = np.where(arrays.peer == VACANT, 0.0, arrays.weight)
     whole = np.bincount(owner, weights=weight, minlength=own.theta.shape[0])[owner]
-    told = own.theta if edge.copy.shape[1] == own.theta.shape[1] else own.theta[:, arrays.sent]  # the rest is personal
+    told = own.theta if edge.copy.shape[1] == own.theta.shape[1] else own.theta[:, arrays.sent]  # drop personal ones
     apart = np.linalg.norm(edge.copy - told[owner], axis=1)
     size = np.maximum(np.linalg.norm(told[owner], axis=1), np.finfo(float).tiny)
     pulls: np.ndarray = np.where(weight > 0.0, weight * apart / (np.where(whole > 0.0, whole, 1.0) * size), 0.0)
     return pulls
 
 
-# -- what all methods have ---------------------------------------------------------------------------------------------
+# -- parts of all methods ----------------------------------------------------------------------------------------------
 
 
 class Method(ABC):
-    """The parts of a method. A class decorated with ``@method`` counts as a subclass; nothing inherits from this."""
+    """Parts of all methods. A class decorated with ``@method`` is registered as a subclass, without inheriting."""
 
     @property
     @abstractmethod
     def messages(self) -> Any:
-        """What its messages hold, by kind: ``{MODEL: Vector()}``, see :mod:`coterie.core.messages`."""
+        """Content of the messages of each kind: ``{MODEL: Vector()}``, see :mod:`coterie.core.messages`."""
 
     @abstractmethod
     def scratch_size(self, arrays: Any, p: int) -> int:
-        """How many numbers of ``outbox.scratch`` a handler uses."""
+        """Return the number of entries of ``outbox.scratch`` that a handler uses."""
 
     @abstractmethod
     def start(self, arrays: Any, theta: Any) -> Any:
-        """State before the first letter: NamedTuples of arrays, of the agents (with ``theta``) and of the edges."""
+        """Return the initial state: NamedTuples of arrays, one of the agents (with ``theta``) and one of the edges."""
 
     @abstractmethod
     def wake(self, data: Any, me: Any, edges: Any, randomness: Any, outbox: Any) -> None:
-        """Handler: what an agent does when its clock ticks."""
+        """Act when the agent's clock ticks (a handler)."""
 
     @abstractmethod
     def receive(self, data: Any, me: Any, edges: Any, message: Any, outbox: Any) -> None:
-        """Handler: what an agent does with a message."""
+        """Process a message (a handler)."""
 
     def greet(self, data, me, edges, outbox):  # noqa: B027 - a default
-        """Handler: the messages of the initial swap. Default: none."""
+        """Send the messages of the initial exchange (a handler). Default: none."""
 
-    #: Handler ``open(data, me, edges, slot)``: makes the state of a new edge, as ``start`` would. A method without it
-    #: cannot begin an edge while it runs, which ``ct.Learned`` asks for.
+    #: Handler ``open(data, me, edges, slot)``: initialises the state of a new edge, as ``start`` does. A method without
+    #: it cannot add edges during a run, which ``ct.Learned`` needs.
     open = None
 
     def fit_for(self, problem):  # noqa: B027 - a default
-        """Refuse, by a MismatchError, a problem that it cannot solve. Default: it solves all."""
+        """Raise a MismatchError for a problem that the method cannot solve. Default: accept all."""
 
     traffic = _Record("traffic", Traffic)
     edges = _Record("edges", Edges)
@@ -248,75 +251,68 @@ class Method(ABC):
     inspection = _Record("inspection", Inspection)
 
 
-#: The parts that stand in records, and in which.
+#: The record that each optional part belongs to.
 RECORDS = {
     part: record.name for record in vars(Method).values() if isinstance(record, _Record) for part in record.kind._fields
 }
 
 
 class Composition(Method):
-    """What a method around another is where it does not state otherwise: the same, with the same state."""
+    """Base of a method around another one: every part that it does not state is that of the inner method."""
 
     messages = property(lambda self: self.method.messages)  # type: ignore[assignment]
 
     def scratch_size(self, arrays, p):
-        """Those of the method."""
         return self.method.scratch_size(arrays, p)
 
     def fit_for(self, problem):
-        """Refuse what the method refuses."""
         self.method.fit_for(problem)
 
     def start(self, arrays, theta):
-        """State before the first letter."""
         return self.method.start(arrays, theta)
 
     def open(self, data, me, edges, slot):
-        """A new edge."""
         self.method.open(data, me, edges, slot)
 
     def greet(self, data, me, edges, outbox):
-        """The initial swap."""
         self.method.greet(data, me, edges, outbox)
 
     def wake(self, data, me, edges, randomness, outbox):
-        """The method's wake."""
         self.method.wake(data, me, edges, randomness, outbox)
 
     def receive(self, data, me, edges, message, outbox):
-        """What the method does with a message."""
         self.method.receive(data, me, edges, message, outbox)
 
     def inside(self, arrays, own, edge):
-        """The state of the method in it, for what looks at that: what stands in fields called ``model``, or all."""
+        """Return the state of the inner method, for functions that inspect it: the fields called ``model``, or all."""
         return tuple(getattr(state, "model", state) for state in (own, edge))
 
 
 def shown_by(method: Any, arrays: Any, own: Any, edge: Any) -> np.ndarray:
-    """Models as the hosted agents would use them now."""
+    """Return the models that agents would use now."""
     shown = method.inspection.shown
     models: np.ndarray = own.theta if shown is None else shown(arrays, own, edge)
     return models
 
 
 def finished_by(method: Any, arrays: Any, own: Any, edge: Any) -> np.ndarray:
-    """Models that they have in the end: those, or what they keep to themselves. Their own, to be changed."""
+    """Return a copy of the final models: those that agents would use now, or the result of ``finish``."""
     finish = method.privacy.finish
     models: np.ndarray = shown_by(method, arrays, own, edge).copy() if finish is None else finish(arrays, own, edge)
     return models
 
 
 def can_open(method: Any) -> bool:
-    """Whether a method, and one that it is around, can begin an edge while it runs."""
+    """Return whether a method, and every method inside it, can add an edge during a run."""
     return method.open is not None and ("method" not in method._fields or can_open(method.method))
 
 
 def wake_by_training(self, data, me, edges, randomness, outbox):  # type: ignore[no-untyped-def]
-    """Train what there is to train, and send what came of it."""
+    """Train every job, then send the result."""
     train_and_publish(self, data, me, edges, randomness, outbox)
 
 
-#: What follows from another part, of a class that states that one and is no composition.
+#: Parts that follow from another part, if the class states that part and is no composition.
 FOLLOWS: tuple[tuple[str, str, Any], ...] = (
     ("max_messages", "broadcasts", property(lambda self: self.max_messages)),
     ("copies", "influence", property(lambda self: pull if self.copies else None)),
@@ -328,18 +324,19 @@ FOLLOWS: tuple[tuple[str, str, Any], ...] = (
     ("prepare", "dice", property(lambda self: self.jobs * self.local.steps if self.batch else 0)),
     ("prepare", "any_model", True),
 )
-#: What a class says of its handlers. One with others of its own, a subclass or a composition, has to say it again.
+#: Parts that make a claim about handlers. A class with other handlers, a subclass or a composition, must state them
+#: anew.
 CLAIMS = ("publishes", "footprint")
 HANDLERS = ("start", "greet", "wake", "receive")
 
 
 def _depth(cls: Any, name: str) -> int:
-    """How far up among its bases a class has this part from."""
+    """Return the position, among the bases of a class, of the one that defines a part."""
     return next((k for k, kind in enumerate(cls.__mro__) if name in vars(kind)), len(cls.__mro__))
 
 
 def _disclaim(cls: Any) -> None:
-    """Take back what was said of handlers that this class has replaced, or the method in it of its own."""
+    """Reset claims about handlers that this class, or its inner method, has replaced."""
     replaced = min(_depth(cls, handler) for handler in HANDLERS)
     for name in CLAIMS:
         if _depth(cls, name) > replaced and (hasattr(cls, name) or "method" in cls._fields):
@@ -347,16 +344,16 @@ def _disclaim(cls: Any) -> None:
 
 
 def _found(self: Any, name: str) -> Any:
-    """A part that the class does not state itself, where it was asked for without its record."""
+    """Return a part that was asked for without its record and is not stated by the class."""
     if name in RECORDS:
         return getattr(getattr(self, RECORDS[name]), name)
     raise AttributeError(f"{type(self).__qualname__!r} has no attribute {name!r}")
 
 
 def complete(cls: Any, parts: Any, more: typing.Iterable[str] = ()) -> Any:
-    """Give a class of rules every part that it leaves out; refuse one that lacks a part without a default.
+    """Give a class of rules the default of every part that it leaves out; refuse a class that lacks a required part.
 
-    There may be ``more`` parts, which have no default here.
+    `more` are the names of further parts, without a default here.
     """
     known: dict[str, Any] = {}
     for kind in parts.__mro__[: parts.__mro__.index(ABC)]:
@@ -384,15 +381,15 @@ def complete(cls: Any, parts: Any, more: typing.Iterable[str] = ()) -> Any:
 
 
 def method(cls: Any) -> Any:
-    """Make a method of a NamedTuple class: give every part that it leaves out its default, and let kernels call it.
+    """Turn a NamedTuple class into a method: add defaults of the parts it leaves out, and let kernels call it.
 
     Parameters
     ----------
     cls : type
-        A ``typing.NamedTuple`` with the parts of ``coterie.core.method.Method``. Parts that are no handlers are plain
-        class attributes, or properties; those of its records, such as ``minimises`` of ``promises``, are stated in the
-        same way, by their own names. A class with a field ``method`` is a composition around that one, and states what
-        differs from it.
+        A ``typing.NamedTuple`` with the parts of ``coterie.core.method.Method``. Parts other than handlers are plain
+        class attributes or properties; parts of a record, such as ``minimises`` of ``promises``, are stated in the
+        same way, under their own names. A class with a field ``method`` is a composition around that method, and
+        states only the parts that differ.
 
     Returns
     -------
@@ -414,7 +411,7 @@ def method(cls: Any) -> Any:
     ...         return 0
     Traceback (most recent call last):
     ...
-    coterie.errors.DeclarationError: the method Silent has no 'start': State before the first letter: ...
+    coterie.errors.DeclarationError: the method Silent has no 'start': Return the initial state: ...
     """
     composed = "method" in cls._fields
     for name in set(RECORDS.values()) & vars(cls).keys():

@@ -1,12 +1,12 @@
-"""Models: what turns the rows of an agent and a vector of parameters into a loss, its gradient, and predictions.
+"""Models: functions from the rows of an agent and a parameter vector to a loss, a gradient, and predictions.
 
-A model has ``size``, how many parameters; ``scratch``, how many numbers of ``data.sheet`` it uses; ``parts``, where
-each named parameter lies in the vector; ``initial()``; ``predict(theta, X)``; and two handlers,
+A model has ``size``, the number of its parameters; ``scratch``, the numbers of ``data.sheet`` that it uses; ``parts``,
+the position of each named parameter in the vector; ``initial()``; ``predict(theta, X)``; and two handlers,
 
     value(data, theta)                 row_weight times the sum of the losses of the agent's rows
-    gradient(data, theta, scale, out)  out += scale times the gradient of that
+    gradient(data, theta, scale, out)  out += scale times the gradient of that sum
 
-A rule is compiled into the loop. Anything else says ``opaque = True`` and runs in the plain loop: see
+A model that is a rule is compiled into the loop. Any other model has ``opaque = True`` and runs in the plain loop: see
 :mod:`coterie.models`.
 """
 
@@ -24,12 +24,12 @@ from .linear import DenseRows, axpy, axpy_four, dot, dot_four, fill, gram_norms,
 from .losses import REALS, pooled_value
 from .rules import NamedTuple, checked, rule
 
-#: Rows that a gradient takes at a time: first all their margins, then all slopes, then their sum; and of a network.
-BLOCK, ROWS = 32, 16
+#: Rows of a block of a gradient, which computes all margins, then all slopes, then their sum; and of a network.
+LINEAR_BLOCK_ROWS, NETWORK_BLOCK_ROWS = 32, 16
 
 
 def look_ahead(ahead, part, parts):
-    """Begin to load one of so many parts of the rows that are needed next."""
+    """Prefetch one of `parts` equal parts of the rows that are needed next."""
 
 
 @overload(look_ahead)
@@ -40,7 +40,7 @@ def _look_ahead(ahead, part, parts):
 
 
 def _add_linear_gradient(model, data, theta, scale, out):
-    """The same with NumPy, for the process of one agent."""
+    """NumPy version of :meth:`Linear.gradient`, for the process of one agent."""
     weight = scale * data.row_weight
     if isinstance(data.rows, DenseRows):
         pairs = zip((data.rows.values @ theta).tolist(), data.labels.tolist(), strict=True)
@@ -53,15 +53,15 @@ def _add_linear_gradient(model, data, theta, scale, out):
 
 @rule
 class Linear(NamedTuple):
-    """The margin ``x . theta`` under the loss of the problem: one parameter for each feature."""
+    """The linear model ``x . theta`` under the loss of the problem: one parameter for each feature."""
 
     def value(self, data, theta):
-        """The losses of the agent's rows, with their margins on the sheet."""
+        """Compute the weighted losses of the agent's rows; their margins stay in ``data.sheet``."""
         margins = data.sheet[: data.labels.shape[0]]
         data.rows.dots(0, margins.shape[0], theta, margins)
         m = margins.shape[0] // data.outputs
         value = 0.0
-        for o in range(data.outputs):  # the examples of one output after those of the other
+        for o in range(data.outputs):  # the examples of the outputs follow one another
             value += pooled_value(
                 data.loss, margins[o * m : (o + 1) * m], data.labels[o * m : (o + 1) * m], data.row_weight
             )
@@ -69,16 +69,16 @@ class Linear(NamedTuple):
 
     @or_numpy(_add_linear_gradient)
     def gradient(self, data, theta, scale, out):
-        """The gradient of a linear model under the loss of its problem."""
-        weight, slopes = scale * data.row_weight, room(BLOCK)
-        part, parts = 0, 3 * ((data.labels.shape[0] + BLOCK - 1) // BLOCK)
-        for first in range(0, data.labels.shape[0], BLOCK):
-            last = min(first + BLOCK, data.labels.shape[0])
-            # A few lines at a time: a core waits for no more than some dozens at once.
+        """Add the gradient of the weighted losses of the agent's rows."""
+        weight, slopes = scale * data.row_weight, room(LINEAR_BLOCK_ROWS)
+        part, parts = 0, 3 * ((data.labels.shape[0] + LINEAR_BLOCK_ROWS - 1) // LINEAR_BLOCK_ROWS)
+        for first in range(0, data.labels.shape[0], LINEAR_BLOCK_ROWS):
+            last = min(first + LINEAR_BLOCK_ROWS, data.labels.shape[0])
+            # Prefetch in small parts: a core keeps only some dozens of loads under way.
             look_ahead(data.ahead, part, parts)
             data.rows.dots(first, last, theta, slopes)
             look_ahead(data.ahead, part + 1, parts)
-            for r in range(last - first):  # a loop of its own, which is vectorised
+            for r in range(last - first):  # a separate loop, so that the compiler vectorises it
                 slopes[r] = data.loss.derivative(slopes[r], data.labels[first + r])
             look_ahead(data.ahead, part + 2, parts)
             data.rows.add_all(first, last, weight, slopes, out)
@@ -87,7 +87,7 @@ class Linear(NamedTuple):
 
 @rule
 class Inside(NamedTuple):
-    """The loss of a problem whose model brings its own: nobody asks it."""
+    """Placeholder for the loss of a problem whose model has its own loss; never called."""
 
     smoothness = 1.0
     lipschitz = math.inf
@@ -96,17 +96,15 @@ class Inside(NamedTuple):
     likelihood = None
 
     def value(self, margin, label):
-        """Not asked for."""
         return 0.0
 
     def derivative(self, margin, label):
-        """Not asked for."""
         return 0.0
 
 
 @inline
 def tanh(x):
-    """The hyperbolic tangent to 2e-16, of several numbers at once."""
+    """Hyperbolic tangent, to 2e-16, of several numbers at once."""
     e = exp_minus(2.0 * abs(x))
     return math.copysign((1.0 - e) / (1.0 + e), x)
 
@@ -126,7 +124,7 @@ def _products(X, m, q, weights, biases, out):
 
 @noinline
 def _add_products(slopes, X, m, q, weights, biases):
-    """Their gradient, added to those of weights and biases: ``w_h += sum_r slope_rh x_r``."""
+    """Gradient of :func:`_products`, added to those of weights and biases: ``w_h += sum_r slope_rh x_r``."""
     f, four = X.shape[1], m - m % 4
     for h in range(q):
         w = weights[h * f : (h + 1) * f]
@@ -141,7 +139,7 @@ def _add_products(slopes, X, m, q, weights, biases):
 
 @inline
 def _take_rows(data, first, m, X):
-    """Copy m rows to where sums over several of them are fast."""
+    """Copy m rows into contiguous memory, where sums over several rows are fast."""
     for r in range(m):
         fill(0.0, X[r])
         data.rows.add(first + r, 1.0, X[r])
@@ -149,13 +147,13 @@ def _take_rows(data, first, m, X):
 
 @inline
 def _forward(model, data, first, m, theta, X, hidden, score):
-    """Activations and scores of m rows, which are copied to where sums over several of them are fast."""
+    """Compute activations and scores of m rows, copied into contiguous memory first."""
     f, q, c = model.inputs, model.hidden, model.outputs
     _take_rows(data, first, m, X)
     _products(X, m, q, theta[: q * f], theta[q * f : q * (f + 1)], hidden)
     for r in range(m):
         mine = hidden[r]
-        for h in range(q):  # a loop of its own, which is vectorised
+        for h in range(q):  # a separate loop, so that the compiler vectorises it
             mine[h] = tanh(mine[h])
     head = theta[q * (f + 1) :]
     _products(hidden, m, c, head[: c * q], head[c * q :], score)
@@ -163,11 +161,11 @@ def _forward(model, data, first, m, theta, X, hidden, score):
 
 @inline
 def _likelihoods(score):
-    """Scores of a row become exp(score - top). Returns the top and the sum of these."""
+    """Replace the scores of a row by exp(score - top). Return the top and the sum of these."""
     top, total = -math.inf, 0.0
     for c in range(score.shape[0]):
         top = max(top, score[c])
-    for c in range(score.shape[0]):  # a loop of its own, which is vectorised
+    for c in range(score.shape[0]):  # a separate loop, so that the compiler vectorises it
         score[c] = exp_minus(top - score[c])
     for c in range(score.shape[0]):
         total += score[c]
@@ -176,7 +174,7 @@ def _likelihoods(score):
 
 @inline
 def _slopes(score, label, weight):
-    """Scores of a row become slopes of its loss, weighted: cross entropy of softmax, or half a squared error of one."""
+    """Replace a row's scores by weighted slopes of its loss: softmax cross entropy, or half the squared error."""
     if score.shape[0] == 1:
         score[0] -= label
     else:
@@ -190,7 +188,7 @@ def _slopes(score, label, weight):
 
 @inline
 def _loss(score, label):
-    """That loss; the scores are spent."""
+    """Return the loss of a row; overwrites its scores."""
     if score.shape[0] == 1:
         return 0.5 * (score[0] - label) ** 2
     mine = score[int(label)]
@@ -200,19 +198,19 @@ def _loss(score, label):
 
 @inline
 def _sheets(model, sheet):
-    """Scratch paper for a block of rows: features, activations, what comes back to them, and scores."""
+    """Split scratch space for a block of rows: features, activations, gradients of these, and scores."""
     f, q, c = model.inputs, model.hidden, model.outputs
-    a, b = ROWS * f, ROWS * q
+    a, b = NETWORK_BLOCK_ROWS * f, NETWORK_BLOCK_ROWS * q
     return (
-        sheet[:a].reshape(ROWS, f),
-        sheet[a : a + b].reshape(ROWS, q),
-        sheet[a + b : a + 2 * b].reshape(ROWS, q),
-        sheet[a + 2 * b : a + 2 * b + ROWS * c].reshape(ROWS, c),
+        sheet[:a].reshape(NETWORK_BLOCK_ROWS, f),
+        sheet[a : a + b].reshape(NETWORK_BLOCK_ROWS, q),
+        sheet[a + b : a + 2 * b].reshape(NETWORK_BLOCK_ROWS, q),
+        sheet[a + 2 * b : a + 2 * b + NETWORK_BLOCK_ROWS * c].reshape(NETWORK_BLOCK_ROWS, c),
     )
 
 
 def _losses(score, labels):
-    """The same with NumPy: losses of all rows, and their slopes, which take the place of scores."""
+    """NumPy version: return the losses of all rows, and replace scores by slopes."""
     if score.shape[1] == 1:
         score[:, 0] -= labels
         return 0.5 * score[:, 0] ** 2, score
@@ -226,13 +224,13 @@ def _losses(score, labels):
 
 
 def _value(model, data, theta):
-    """The same with NumPy, for the process of one agent."""
+    """NumPy version of :meth:`TwoLayer.value`, for the process of one agent."""
     X = matrix_of(data.rows, model.inputs)
     return float(data.row_weight * _losses(model.activate(theta, X)[1], data.labels)[0].sum())
 
 
 def _add_two_layer_gradient(model, data, theta, scale, out):
-    """The same with NumPy."""
+    """NumPy version of :meth:`TwoLayer.gradient`."""
     X = matrix_of(data.rows, model.inputs)
     hidden, score = model.activate(theta, X)
     slope = scale * data.row_weight * _losses(score, data.labels)[1]
@@ -247,10 +245,10 @@ def _add_two_layer_gradient(model, data, theta, scale, out):
 @checked(inputs=integer, hidden=integer, outputs=integer)
 @rule
 class TwoLayer(NamedTuple):
-    """A compiled network of one hidden layer of tanh: a *body*, and a *head* on top of it.
+    """A compiled network with one hidden layer of tanh units (the *body*) and a linear output layer (the *head*).
 
-    With several outputs they are classes 0, 1, ..., by softmax and cross entropy; with one, a number, by half the
-    squared error.
+    Several outputs are classes 0, 1, ..., with softmax and cross entropy; one output is a number, with half the squared
+    error.
 
     Parameters
     ----------
@@ -270,19 +268,18 @@ class TwoLayer(NamedTuple):
     outputs: int
 
     size = property(lambda self: self.hidden * (self.inputs + 1) + self.outputs * (self.hidden + 1))
-    scratch = property(lambda self: ROWS * (self.inputs + 2 * self.hidden + self.outputs))
+    scratch = property(lambda self: NETWORK_BLOCK_ROWS * (self.inputs + 2 * self.hidden + self.outputs))
     classes = property(lambda self: 0 if self.outputs == 1 else self.outputs)
 
     @property
     def parts(self):
-        """Where the named parameters lie."""
         f, q, c = self
         ends = np.cumsum([0, q * f, q, c * q, c]).tolist()
         names = ("body.weight", "body.bias", "head.weight", "head.bias")
         return {name: slice(a, b) for name, a, b in zip(names, ends[:-1], ends[1:], strict=True)}
 
     def initial(self, seed=0):
-        """Uniform parameters, as wide as the inverse root of what a unit sums up."""
+        """Return random parameters, uniform with a width of one over the root of a unit's number of inputs."""
         rng, theta = np.random.default_rng(seed), np.zeros(self.size)
         for name, part in self.parts.items():
             bound = 1.0 / math.sqrt(self.inputs if name.startswith("body") else self.hidden)
@@ -290,23 +287,23 @@ class TwoLayer(NamedTuple):
         return theta
 
     def predict(self, theta, X):
-        """Scores (rows, classes), or numbers (rows,) of one output."""
+        """Return scores (rows, classes), or numbers (rows,) for one output."""
         _, score = self.activate(theta, X)
         return score[:, 0] if self.outputs == 1 else score
 
     def activate(self, theta, X):
-        """Activations of rows, and their scores."""
+        """Return activations and scores of rows."""
         w, b, v, c = (theta[part] for part in self.parts.values())
         hidden = np.tanh(X @ w.reshape(self.hidden, -1).T + b)
         return hidden, hidden @ v.reshape(self.outputs, -1).T + c
 
     @or_numpy(_value)
     def value(self, data, theta):
-        """The losses of the agent's rows."""
+        """Compute the weighted losses of the agent's rows."""
         X, hidden, _, score = _sheets(self, data.sheet)
         value = 0.0
-        for first in range(0, data.labels.shape[0], ROWS):
-            m = min(ROWS, data.labels.shape[0] - first)
+        for first in range(0, data.labels.shape[0], NETWORK_BLOCK_ROWS):
+            m = min(NETWORK_BLOCK_ROWS, data.labels.shape[0] - first)
             _forward(self, data, first, m, theta, X, hidden, score)
             for r in range(m):
                 value += _loss(score[r], data.labels[first + r])
@@ -314,12 +311,12 @@ class TwoLayer(NamedTuple):
 
     @or_numpy(_add_two_layer_gradient)
     def gradient(self, data, theta, scale, out):
-        """``out += scale * grad``: back propagation of blocks of rows."""
+        """Add ``scale`` times the gradient, by back propagation over blocks of rows."""
         f, q, c = self.inputs, self.hidden, self.outputs
         body, head, weight = q * f, q * (f + 1), scale * data.row_weight
         X, hidden, back, score = _sheets(self, data.sheet)
-        for first in range(0, data.labels.shape[0], ROWS):
-            m = min(ROWS, data.labels.shape[0] - first)
+        for first in range(0, data.labels.shape[0], NETWORK_BLOCK_ROWS):
+            m = min(NETWORK_BLOCK_ROWS, data.labels.shape[0] - first)
             _forward(self, data, first, m, theta, X, hidden, score)
             for r in range(m):
                 mine, activation, slopes = back[r], hidden[r], score[r]
@@ -334,7 +331,7 @@ class TwoLayer(NamedTuple):
 
 
 def _add_softmax_gradient(model, data, theta, scale, out):
-    """The same with NumPy."""
+    """NumPy version of :meth:`Softmax.gradient`."""
     X = matrix_of(data.rows, model.inputs)
     slope = scale * data.row_weight * _losses(model.predict(theta, X), data.labels)[1]
     w, b = model.parts.values()
@@ -344,9 +341,12 @@ def _add_softmax_gradient(model, data, theta, scale, out):
 
 @inline
 def _score(model, data, first, m, theta):
-    """Rows, copied to where sums over several of them are fast, and their scores."""
+    """Copy rows into contiguous memory, and return them with their scores."""
     f, c = model.inputs, model.classes
-    X, score = data.sheet[: ROWS * f].reshape(ROWS, f), data.sheet[ROWS * f : ROWS * (f + c)].reshape(ROWS, c)
+    X, score = (
+        data.sheet[: NETWORK_BLOCK_ROWS * f].reshape(NETWORK_BLOCK_ROWS, f),
+        data.sheet[NETWORK_BLOCK_ROWS * f : NETWORK_BLOCK_ROWS * (f + c)].reshape(NETWORK_BLOCK_ROWS, c),
+    )
     _take_rows(data, first, m, X)
     _products(X, m, c, theta[: c * f], theta[c * f :], score)
     return X, score
@@ -357,8 +357,8 @@ def _score(model, data, first, m, theta):
 class Softmax(NamedTuple):
     """A compiled linear model of several classes: multinomial logistic regression, ``softmax(W x + b)``.
 
-    Labels are classes 0, 1, ...; the loss is the cross entropy. All agents start from zeros. Problems know a bound on
-    the curvature of its losses, so that :class:`coterie.CoordinateDescent` runs, too.
+    Labels are classes 0, 1, ...; the loss is the cross entropy. All agents start from zeros. The curvature of the loss
+    is bounded, so that :class:`coterie.CoordinateDescent` runs, too.
 
     Parameters
     ----------
@@ -377,38 +377,37 @@ class Softmax(NamedTuple):
     classes: int
 
     size = property(lambda self: self.classes * (self.inputs + 1))
-    scratch = property(lambda self: ROWS * (self.inputs + self.classes))
+    scratch = property(lambda self: NETWORK_BLOCK_ROWS * (self.inputs + self.classes))
 
     @property
     def parts(self):
-        """Where the named parameters lie."""
         end = self.classes * self.inputs
         return {"weight": slice(0, end), "bias": slice(end, end + self.classes)}
 
     def initial(self, seed=0):
-        """Zeros."""
+        """Return zeros."""
         return np.zeros(self.size)
 
     def predict(self, theta, X):
-        """Scores (rows, classes)."""
+        """Return scores (rows, classes)."""
         return self.activate(theta, X)[1]
 
     def activate(self, theta, X):
-        """The rows themselves, which are what the head sees, and their scores."""
+        """Return the rows themselves, which are the inputs of the head, and their scores."""
         w, b = (theta[part] for part in self.parts.values())
         return X, X @ w.reshape(self.classes, -1).T + b
 
     def curvatures(self, rows, start):
-        """A bound for each agent: cross entropy has a Hessian of at most 1/2 in scores, and rows have a one more."""
+        """Bound each agent's curvature: cross entropy has a Hessian of at most 1/2 in scores; rows end with a 1."""
         sizes = np.diff(start)
         return np.where(sizes > 0, 0.5 * (gram_norms(rows, start, self.inputs) / np.maximum(sizes, 1) + 1.0), 0.0)
 
     @or_numpy(_value)
     def value(self, data, theta):
-        """The losses of the agent's rows."""
+        """Compute the weighted losses of the agent's rows."""
         value = 0.0
-        for first in range(0, data.labels.shape[0], ROWS):
-            m = min(ROWS, data.labels.shape[0] - first)
+        for first in range(0, data.labels.shape[0], NETWORK_BLOCK_ROWS):
+            m = min(NETWORK_BLOCK_ROWS, data.labels.shape[0] - first)
             _, score = _score(self, data, first, m, theta)
             for r in range(m):
                 value += _loss(score[r], data.labels[first + r])
@@ -416,10 +415,10 @@ class Softmax(NamedTuple):
 
     @or_numpy(_add_softmax_gradient)
     def gradient(self, data, theta, scale, out):
-        """``out += scale * grad``, by blocks of rows."""
+        """Add ``scale`` times the gradient, by blocks of rows."""
         c, weight = self.classes, scale * data.row_weight
-        for first in range(0, data.labels.shape[0], ROWS):
-            m = min(ROWS, data.labels.shape[0] - first)
+        for first in range(0, data.labels.shape[0], NETWORK_BLOCK_ROWS):
+            m = min(NETWORK_BLOCK_ROWS, data.labels.shape[0] - first)
             X, score = _score(self, data, first, m, theta)
             for r in range(m):
                 _slopes(score[r], data.labels[first + r], weight)

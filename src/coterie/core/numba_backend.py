@@ -1,7 +1,7 @@
-"""Compiled loops: how a kernel is compiled, and what Numba must know of rules.
+"""Compilation of kernels, and the Numba type of rules.
 
-Kernels are kept on disk (:mod:`.kernel_cache`). One that meets a rule from outside this folder is compiled apart from
-the others, and kept under a key of that rule; without such a key (:mod:`.foreign`), it is compiled in every process.
+Kernels are cached on disk (:mod:`.kernel_cache`). A kernel that uses a rule from outside this folder is compiled
+separately, and cached under a key of that rule; without such a key (:mod:`.foreign`), it is compiled in every process.
 """
 
 from __future__ import annotations
@@ -35,32 +35,32 @@ from .plain_backend import kernel as plain_kernel
 
 try:
     from . import pipelines
-except (ImportError, AttributeError):  # a newer Numba: it compiles as it comes, and takes longer
+except (ImportError, AttributeError):  # a newer Numba, which compiles by its default pipeline, and more slowly
     pipelines = None  # type: ignore[assignment]
 
 log = logging.getLogger("coterie")
 
-#: Loops are compiled here.
+#: Whether loops are compiled; true in this module.
 PLAIN = False
 
 _making = threading.Lock()
 
-#: For every function that is compiled, since none inherits it from its caller: bounds are checked, or nothing said.
+#: For every compiled function, as none inherits this from its caller: whether bounds are checked.
 CHECKS: dict[str, Any] = {"boundscheck": True} if DEBUG else {}
-#: Something divided by zero is infinite, or not a number: a loop that looks before every division is not vectorised.
+#: A division by zero gives infinity or NaN: a loop with a test before every division is not vectorised.
 DIVISION: dict[str, Any] = {"error_model": "numpy"}
-#: For every kernel.
+#: Options of every kernel.
 KERNEL: dict[str, Any] = {"nopython": True, "nogil": True, "no_cfunc_wrapper": True, **DIVISION, **CHECKS}
-#: For every helper.
+#: Options of every helper.
 HELPER: dict[str, Any] = {**DIVISION, **CHECKS}
 if pipelines is not None:
     HELPER["pipeline_class"] = pipelines.HelperPipeline
-#: For those that are always inlined.
+#: Options of helpers that are always inlined.
 INLINED: Any = {"forceinline": True, **HELPER}
 
 
 class _Announce(event.Listener):
-    """Tells the log when a kernel is really compiled: this is time that a user waits for."""
+    """Log when a kernel is compiled, since the user waits for it."""
 
     def __init__(self, kernel):
         self.kernel = kernel
@@ -75,10 +75,10 @@ class _Announce(event.Listener):
 
 @intrinsic
 def borrowed(_context, value):
-    """The same value without a claim on the memory of its arrays, which the caller of the kernel holds already.
+    """Return the value without a reference to the memory of its arrays, which the caller of the kernel holds.
 
-    Numba counts references, atomically, at every view of an array: half the time of a kernel, and more. A kernel must
-    therefore never return an array.
+    Numba counts references atomically at every view of an array, which takes half the time of a kernel or more. A
+    kernel must therefore never return an array.
     """
 
     def strip(context, builder, kind, value):
@@ -102,7 +102,7 @@ def borrowed(_context, value):
 
 
 def _borrowing(function):
-    """The same function on borrowed arguments."""
+    """Return the function on borrowed arguments."""
     names = list(inspect.signature(function).parameters)
     scope = {"__name__": function.__module__, "body": inline(function), "borrowed": borrowed}
     lent = ", ".join(f"borrowed({name})" for name in names)
@@ -120,17 +120,17 @@ def _stay_apart(_context):
 
 
 def noinline(function):
-    """For larger helpers that are rarely called: one copy in the machine code, not one at every call.
+    """Decorator of larger helpers that are rarely called: one copy in the machine code, not one per call.
 
-    Left to itself, LLVM inlines them all, and takes most of a minute over the result.
+    By default, LLVM inlines all of them, and takes most of a minute.
     """
     foreign.MARKED.add(function)
     names = ", ".join(inspect.signature(function).parameters)
-    body = FunctionType(function.__code__, function.__globals__, function.__name__)  # a copy: it is registered, too
+    body = FunctionType(function.__code__, function.__globals__, function.__name__)  # a copy to be registered
     scope = {"__name__": function.__module__, "body": inline(body), "stay_apart": _stay_apart}
     exec(f"def {function.__name__}({names}):\n    stay_apart()\n    return body({names})", scope)
 
-    # forceinline is said, or it would inherit its caller's.
+    # forceinline is stated, since it would be inherited from the caller
     @extending.overload(function, strict=False, jit_options={"forceinline": False, **HELPER})
     def _compiled(*arguments):
         return scope[function.__name__]
@@ -139,7 +139,7 @@ def noinline(function):
 
 
 class _Compiler(CPUDispatcher):
-    """Compiles a loop for the types of its arguments, unless it is kept on disk or about to be."""
+    """Compiles a loop for the types of its arguments, unless it is cached on disk or another process compiles it."""
 
     def compile(self, sig):
         with global_compiler_lock, event.install_listener("numba:compile", _Announce(self)):
@@ -156,15 +156,15 @@ class _Compiler(CPUDispatcher):
 
 
 class Kernel:
-    """A compiled loop: ``kernel(...)`` runs compiled, ``kernel.python(...)`` the same source in plain Python.
+    """A compiled loop: ``kernel(...)`` runs compiled, ``kernel.python(...)`` runs as plain Python.
 
-    So it runs where an argument holds a model that only Python can call.
+    Plain Python also runs if an argument holds a model that only Python can call.
     """
 
     def __init__(self, function):
         functools.update_wrapper(self, function)
         self.python = function
-        self._compiled = {}  # by the classes from outside that the arguments hold
+        self._compiled = {}  # by the classes from outside in the arguments
 
     def __call__(self, *arguments):
         """Run compiled."""
@@ -176,7 +176,7 @@ class Kernel:
             raise CompileError(_what_failed(self, arguments, str(error))) from error
 
     def _prepare(self, outside):
-        """What compiles this loop for rules of these classes from outside, and keeps it."""
+        """Return the compiler of this loop for rules of these classes from outside, with its cache."""
         with _making:
             if outside not in self._compiled and any(map(foreign.is_opaque, outside)):
                 self._compiled[outside] = plain_kernel(self.python)
@@ -185,8 +185,8 @@ class Kernel:
                     if not is_rule(cls):
                         foreign.tell_apart(cls)
                 mine = () if foreign.is_ours(self.python) else (self.python,)
-                # Code from outside may make arrays of its own, to which references are counted; ours never does.
-                # Numba's own way needs the counts to return views, so they are kept out of kernels there, too.
+                # Code from outside may create arrays, whose references are counted; coterie's kernels never do. Numba's
+                # default pipeline needs the counts to return views, so they are kept out of kernels there, too.
                 counted = bool(mine or outside or pipelines is None)
                 function = _borrowing(self.python) if counted else self.python
                 own_way = {} if pipelines is None else {"pipeline_class": pipelines.KernelPipeline}
@@ -202,12 +202,12 @@ class Kernel:
         return self._compiled[outside]
 
 
-#: Where Numba says that it was.
+#: Location in Numba's error messages.
 PLACE = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)|at (?P<at>\S+) \((?P<row>\d+)\)')
 
 
 def _what_failed(kernel, arguments, words):
-    """Which method of which rule did not compile, and where: the innermost one that Numba's error names."""
+    """Return which method of which rule did not compile, and where: the innermost location in Numba's error."""
     methods = []
     for cls in _classes_in(arguments, {}):
         for name in foreign.EXPOSED:
@@ -224,7 +224,7 @@ def _what_failed(kernel, arguments, words):
 
 
 def _said(words):
-    """The innermost reason that Numba gives, in a line."""
+    """Return the innermost reason in Numba's error, in one line."""
     lines = [line.strip() for line in words.rpartition("nopython mode pipeline")[2].splitlines()[1:]]
     lines = [line for line in lines if line] or [words.strip()]
     return " ".join(lines[:2] if lines[0].endswith(":") else lines[:1])
@@ -248,21 +248,21 @@ def kernel(function):
 
 
 def inline(function):
-    """For small helpers of kernels: plain Python when called from Python, and in compiled code always inlined by LLVM.
+    """Decorator of small helpers of kernels: plain Python when called from Python, inlined in compiled code.
 
-    So the order of compilation cannot change speed.
+    The order of compilation therefore cannot change speed.
     """
     foreign.MARKED.add(function)
     return register_jitable(forceinline=True, **HELPER)(function)
 
 
-#: For sums: compiled also when called from Python, with additions reordered and multiply-adds fused for vectorisation,
-#: so that both modes add in the same order. NaN and infinity still behave.
+#: Options for sums: also compiled when called from Python, with reordered additions and fused multiply-adds, so that
+#: both modes add in one order. NaN and infinity still behave.
 inline_sum = numba.njit(forceinline=True, fastmath={"reassoc", "contract"}, **DIVISION, **CHECKS)
 
 
 def room(size):
-    """A constant number of floats to write to, until the function that asks for them returns."""
+    """Return a stack array of a constant number of floats, valid until the calling function returns."""
     return np.empty(size)
 
 
@@ -288,7 +288,7 @@ def _room(size):
 
 @intrinsic
 def _fetch(_context, group, first, last):
-    """Ask for cache lines. Written in LLVM's terms: over a loop, and views of arrays, Numba takes longer."""
+    """Prefetch cache lines. Written in LLVM, since Numba takes longer over a loop of array views."""
 
     def ask(context, builder, kind, value, a, b):
         ours = class_of(kind) is not None and foreign.is_ours(kind.instance_class)
@@ -307,7 +307,7 @@ def _fetch(_context, group, first, last):
             array = context.make_array(kind)(context, builder, value)
             begin, stride = builder.ptrtoint(array.data, a.type), builder.extract_value(array.strides, 0)
             begin, end = (builder.add(begin, builder.mul(stride, k)) for k in (a, b))
-            begin = builder.and_(begin, a.type(-64))  # it need not begin where a line does
+            begin = builder.and_(begin, a.type(-64))  # need not start at a cache line
             flag = cgutils.int32_t
             signature = ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, flag, flag, flag])
             prefetch = cgutils.get_or_insert_function(builder.module, signature, "llvm.prefetch.p0i8")
@@ -326,7 +326,7 @@ def _fetch(_context, group, first, last):
 
 
 def fetch(group, first, last):
-    """Begin to load items ``first`` to ``last - 1`` of all arrays of a (nested) NamedTuple, for who reads them soon."""
+    """Prefetch items ``first`` to ``last - 1`` of all arrays of a (nested) NamedTuple."""
 
 
 @extending.overload(fetch, jit_options=INLINED)
@@ -335,12 +335,12 @@ def _fetch_group(group, first, last):
 
 
 def or_numpy(twin):
-    """For loops over one vector: compiled they are as fast as can be, and in plain mode `twin` does the same."""
+    """Decorator of loops over one vector: compiled as they are; in plain mode replaced by the NumPy version `twin`."""
     return lambda function: function
 
 
 class RuleType(types.NamedTuple):
-    """The Numba type of a rule. Its own class, so that our methods never meet another library's tuples."""
+    """The Numba type of a rule. A class of its own, so that coterie's methods apply to no other library's tuples."""
 
     def __init__(self, members, cls):
         super().__init__(members, cls)
@@ -351,7 +351,7 @@ class RuleType(types.NamedTuple):
         return True
 
     def __reduce__(self):
-        # A class from outside may be that of a script or a notebook, which a pickle would copy: here, as it is named.
+        # A class from outside may belong to a script or a notebook, which a pickle would copy: refer to it by name.
         if foreign.is_ours(self.instance_class):
             return super().__reduce__()
         return _found_again, (foreign.label(self.instance_class), self.types)
@@ -362,7 +362,7 @@ def _found_again(label, members):
 
 
 def is_rule(cls):
-    """Whether kernels know a class of tuples as a rule."""
+    """Return whether kernels know a class of tuples as a rule."""
     return "is_rule" in vars(cls)
 
 
@@ -390,7 +390,7 @@ def expose(name, arguments):
 
 
 def _as_named(name, arguments, cls):
-    """The method of a class, with its arguments named as Numba has first heard of them."""
+    """Return the method of a class, with its arguments named as in the vocabulary."""
     function = getattr(cls, name, None)
     if function is None or ", ".join(list(inspect.signature(function).parameters)[1:]) == arguments:
         return function
@@ -400,12 +400,12 @@ def _as_named(name, arguments, cls):
 
 
 def overload(function):
-    """Let compiled code choose by types what a function is: the decorated one gets types, and returns a function."""
+    """Let compiled code choose a function by types: the decorated function gets types, and returns a function."""
     return extending.overload(function, jit_options=INLINED)
 
 
 def class_of(kind):
-    """The class of a NamedTuple, from its type; None for the type of anything else."""
+    """Return the class of a NamedTuple, from its type; None for any other type."""
     return kind.instance_class if isinstance(kind, types.BaseNamedTuple) else None
 
 
@@ -420,14 +420,14 @@ def _pack(_context, rule, fields):
 
 
 def packed(rule, fields):
-    """For :func:`overload`: a rule of the same class with other fields, of the same types."""
+    """For :func:`overload`: return a rule of the same class with other fields of equal types."""
     if isinstance(rule, RuleType) and isinstance(fields, types.BaseTuple):
         return lambda rule, fields: _pack(rule, fields)
     return None
 
 
 def each_field(group, arguments, leaf, nest, **scope):
-    """For :func:`overload`: the same NamedTuple with fields made by the expression `leaf`, or `nest` of a tuple."""
+    """For :func:`overload`: map each field of a NamedTuple by the expression `leaf`, or by `nest` for tuples."""
     if class_of(group) is None:
         return None
     parts = [

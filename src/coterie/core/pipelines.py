@@ -1,10 +1,10 @@
-"""How kernels are compiled; and their helpers no further than a kernel needs, to code that it takes in.
+"""Compiler pipelines for kernels and their helpers; helpers are compiled only as far as a kernel needs to inline them.
 
-Numba optimises every function, and writes machine code for it, before another one may call it. Of helpers that are
-always inlined all this is thrown away; and as each takes in those that it calls, the innermost would be optimised once
-for every function around it, which was half the time of a first run.
+By default Numba optimises every function, and writes machine code for it, before another function may call it. For
+helpers that are always inlined this work is thrown away; and since each helper contains those that it calls, the
+innermost would be optimised once for every function around it, which took half the time of a first run.
 
-All this leans on how Numba is made inside: it cannot be imported with one that is newer than it was tried with.
+This depends on Numba's internals: the import fails with a Numba newer than the newest one tested.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if version_info.short > NEWEST_NUMBA:
 
 
 class _HelperCode(JITCodeLibrary):
-    """The code of a helper: neither optimised nor made executable, and without that of helpers that it calls."""
+    """Code of a helper: neither optimised nor made executable, and without the code of helpers that it calls."""
 
     def add_linking_library(self, library):
-        """Note whose code is needed beside this."""
+        """Record a library whose code is needed, too."""
         self._linking_libraries.append(library)
 
     def add_llvm_module(self, ll_module):
@@ -34,9 +34,9 @@ class _HelperCode(JITCodeLibrary):
         self._final_module.link_in(ll_module)
         for function in self._final_module.functions:
             if not function.is_declaration and function.linkage == ll.Linkage.external:
-                function.linkage = "linkonce_odr"  # as Numba has it: a kernel keeps one that it has not inlined
+                function.linkage = "linkonce_odr"  # as in Numba: a kernel keeps a helper that it has not inlined
 
-    # Where a function that is none of our kernels calls the helper: all code together, still not optimised.
+    # For a function other than our kernels that calls the helper: all code together, still not optimised.
 
     def _optimize_final_module(self):
         pass
@@ -46,7 +46,7 @@ class _HelperCode(JITCodeLibrary):
 
 
 def _needed(libraries, found):
-    """Add to `found`, each once, libraries and those that helpers among them need."""
+    """Add libraries, and the libraries that helpers among these need, to `found`, each once."""
     for library in libraries:
         if library not in found:
             found[library] = None
@@ -56,21 +56,21 @@ def _needed(libraries, found):
 
 
 class _KernelCode(JITCodeLibrary):
-    """The code of a kernel, which takes in that of its helpers."""
+    """Code of a kernel, including that of its helpers."""
 
     def add_linking_library(self, library):
-        """Note whose code is needed beside this."""
+        """Record a library whose code is needed, too."""
         self._linking_libraries.append(library)
 
     def finalize(self):
-        """Take in what is needed, once, and make machine code of it all."""
+        """Link every needed library once, and generate machine code."""
         needed, self._linking_libraries = _needed(self._linking_libraries, {}), []
         for library in needed:
             if isinstance(library, _HelperCode):
                 self._take_in(library)
             else:
                 super().add_linking_library(library)
-        # LLVM takes in only what is called by then, and a helper may be called by a later one alone.
+        # LLVM links only functions that are called so far, and a helper may be called by a later one only.
         missing = self._missing()
         for library in needed:
             if isinstance(library, _HelperCode) and missing & _defined(library._final_module):
@@ -82,7 +82,7 @@ class _KernelCode(JITCodeLibrary):
         self._final_module.link_in(library._final_module, preserve=True)
 
     def _missing(self):
-        """Functions of ours and of Numba that are called and not here; others are of the runtime."""
+        """Return functions of coterie and Numba that are called but not linked; others belong to the runtime."""
         return {f.name for f in self._final_module.functions if f.is_declaration and f.name.startswith("_ZN")}
 
     def _verify_declare_only_symbols(self):
@@ -97,9 +97,9 @@ def _defined(module):
 
 @register_pass(mutates_CFG=True, analysis_only=False)
 class _InferTypes(NopythonTypeInference):
-    """As Numba does, which without counts of references lets no function return a part of an array.
+    """Numba's type inference, except that functions may return a part of an array without counted references.
 
-    Here it may: all arrays are those that the kernel was called with, and held by who called it.
+    This is safe for kernels: every array belongs to the kernel's caller, which holds a reference.
     """
 
     _name = "coterie_infer_types"
@@ -119,7 +119,7 @@ class _LowerHelper(NativeLowering):
         state.library = _HelperCode(state.targetctx.codegen(), state.func_id.func_qualname)
         super().run_pass(state)
         made = state["cr"]
-        # Numba knows a function by what Python would call: here nobody does, and there is no address.
+        # Numba identifies a function by its Python wrapper; a helper has no wrapper, and so no address.
         name = made.fndesc.qualname.rpartition(".")[2]
         entry = _dynfunc.make_function(made.fndesc.lookup_module(), name, "", 0, made.env, (state.library,))
         state.targetctx.insert_user_function(entry, made.fndesc, [state.library])
@@ -138,7 +138,7 @@ class _LowerKernel(NativeLowering):
 
 
 def _steps(state, **others):
-    """Numba's own steps, but for those that have another here."""
+    """Return Numba's compiler steps, some of them replaced by `others`."""
     steps = DefaultPassBuilder.define_nopython_pipeline(state)
     steps.passes = [(others.get(step.__name__, step), why) for step, why in steps.passes]
     steps.finalize()
@@ -146,24 +146,24 @@ def _steps(state, **others):
 
 
 class HelperPipeline(CompilerBase):
-    """How helpers are compiled."""
+    """The compiler pipeline of helpers."""
 
     def define_pipelines(self):
-        """What Numba does, in order."""
+        """Return the compiler steps, in order."""
         flags = self.state.flags
         flags.no_compile = flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True
         return _steps(self.state, NopythonTypeInference=_InferTypes, NativeLowering=_LowerHelper)
 
 
 class KernelPipeline(CompilerBase):
-    """How kernels are compiled."""
+    """The compiler pipeline of kernels."""
 
     def define_pipelines(self):
-        """What Numba does, in order."""
+        """Return the compiler steps, in order."""
         return _steps(self.state, NativeLowering=_LowerKernel)
 
 
 def furnish(kernel):
-    """Let the helpers in a kernel find their environments, of which errors are made."""
+    """Give the helpers in a kernel their environments, which are needed to raise errors."""
     for environment in kernel._find_referenced_environments():
         kernel.library.codegen.set_env(environment.env_name, environment)

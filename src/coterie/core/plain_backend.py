@@ -1,7 +1,7 @@
-"""The same decorators without Numba: everything is the plain Python that it is written in.
+"""The decorators of :mod:`.numba_backend` without Numba: all code runs as plain Python.
 
-A real peer wakes about once a second. It needs no compiled loops, and Numba would take most of its memory and of the
-time it needs to start. Sums are added in another order here, so results agree with compiled ones to rounding.
+A real peer wakes about once a second. It needs no compiled loops, and Numba would take most of its memory and of its
+start-up time. Sums are added in another order here, so results agree with compiled ones up to rounding.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import functools
 
 import numpy as np
 
-#: Loops run as they are written.
+#: Whether loops are compiled; false in this module.
 PLAIN = True
 
 
 def kernel(function):
-    """The loop as it is; ``kernel.python`` is the same."""
+    """Return the loop itself; ``kernel.python`` is the same loop."""
 
     @functools.wraps(function)
     def run(*arguments):
@@ -34,31 +34,31 @@ inline = inline_sum = noinline = _as_it_is
 
 
 def or_numpy(twin):
-    """For loops over one vector, which would be slow: `twin` does the same with NumPy."""
+    """Decorator of loops over one vector, which would be slow: replace these by the NumPy version `twin`."""
     return lambda function: functools.wraps(function)(twin)
 
 
 def room(size):
-    """A constant number of floats to write to, until the function that asks for them returns."""
+    """Return an array of a constant number of floats."""
     return np.empty(size)
 
 
 def fetch(group, first, last):
-    """Nothing to gain."""
+    """Do nothing: there is no prefetching in plain Python."""
 
 
 def register(cls):
-    """Nobody to tell."""
+    """Do nothing."""
 
 
 def expose(name, arguments):
-    """Nobody to tell."""
+    """Do nothing."""
 
 
 def overload(function):
-    """Nobody to tell."""
+    """Do nothing."""
     return _as_it_is
 
 
-#: Only compiled code asks for these.
+#: Used by compiled code only.
 class_of = packed = each_field = None

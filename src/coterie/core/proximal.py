@@ -1,18 +1,18 @@
-"""An agent's own problem: its loss, and a pull towards a point.
+"""The problem of a single agent: its loss, and a pull towards a point.
 
     argmin_theta  scale f_i(theta) + weight/2 |theta - center|^2          scale >= 0, weight > 0
 
-This is the proximal step of DJAM (4), and what is left of the primal step of CL-ADMM once the copies of the
-neighbours' models are eliminated. A loss says which solver fits it, as ``loss.proximal``:
+This is the proximal step of DJAM (4), and the primal step of CL-ADMM after elimination of the copies of the
+neighbours' models. A loss declares the solver that fits it, as ``loss.proximal``:
 
 ===========================  ========================================================================================
 ``proximal``                 solver
 ===========================  ========================================================================================
 ``MEAN``                     closed form, coordinate by coordinate
-``LEAST_SQUARES``            closed form; the inverse of the smaller Gram matrix is kept while the weights stay the same
-``DUAL_ASCENT``              dual coordinate ascent from the last solution, to :data:`TOLERANCE`; for kinks, too;
+``LEAST_SQUARES``            closed form; the inverse of the smaller Gram matrix is cached until the weights change
+``DUAL_ASCENT``              dual coordinate ascent from the last solution, to :data:`TOLERANCE`, also for kinks;
                              if that is slow, Newton's method for smooth ones
-any smooth loss, if asked    a fixed number of gradient steps from the last model
+any smooth loss, on request  a fixed number of gradient steps from the last model
 ===========================  ========================================================================================
 
 No solver allocates memory.
@@ -34,43 +34,43 @@ from .rules import rule
 
 #: Dual ascent stops when no margin z moves by more than ``TOLERANCE (1 + |z|)`` in a sweep over the examples ...
 TOLERANCE = 1e-12
-#: ... or after so many sweeps: the next step goes on from there.
-SWEEPS = 2_000
-#: After so many sweeps, a smooth loss with enough examples goes on with Newton's method.
-PATIENCE = 100
-#: ... and this care, for curvatures may have jumps. What is left after a step is about the square of what it gained.
-NEWTON = Steps(near=1e-12, enough=1e-20, part=1.0)
-#: What an agent without edges is pulled to its own last model with, as a part of its mean curvature.
-INERTIA = 0.1
+#: ... or after this number of sweeps: the next step continues.
+MAX_SWEEPS = 2_000
+#: Number of sweeps after which a smooth loss with enough examples switches to Newton's method.
+SWEEPS_BEFORE_NEWTON = 100
+#: ... with these thresholds, since curvatures may jump. The error left after a step is about the square of its gain.
+NEWTON_STEPS = Steps(near=1e-12, enough=1e-20, part=1.0)
+#: Weight of the pull of an agent without edges to its own last model, as a fraction of its mean curvature.
+ISOLATED_PULL_RATIO = 0.1
 
 
 class Cache(NamedTuple):
-    """What agents work out from their data once, and make anew when these change."""
+    """Results that agents compute once from their data; recomputed when the data change."""
 
     alone: np.ndarray  # (n,) weight of a proximal step without neighbours
     solver: Any
 
 
 def prepare(arrays: AgentArrays, p: int, steps: int = 0) -> Cache:
-    """Solvers for the hosted agents with p features; if `steps` > 0, that many gradient steps in their place."""
+    """Return solvers for the hosted agents with p features; if `steps` > 0, that many gradient steps instead."""
     count = np.diff(arrays.row_start)
     norms = np.zeros(arrays.labels.shape[0])
     row_norms_kernel(arrays.rows, norms)
     squares, owner = norms * norms, np.repeat(np.arange(count.shape[0]), count)
     bend = arrays.loss.smoothness if np.isfinite(arrays.loss.smoothness) else 1.0
-    loss_weight = 1.0 if arrays.scaled else arrays.loss_weight  # as importance() has it without edges
+    loss_weight = 1.0 if arrays.scaled else arrays.loss_weight  # as importance() without edges
     mean = loss_weight * bend * arrays.row_weight * np.bincount(owner, weights=squares, minlength=count.shape[0]) / p
-    alone = np.where(mean > 0, INERTIA * mean, 1.0)
+    alone = np.where(mean > 0, ISOLATED_PULL_RATIO * mean, 1.0)
     if steps > 0:
         return Cache(alone, GradientSteps(np.full(count.shape[0], steps)))
     if arrays.loss.proximal == MEAN:
         return Cache(alone, Pointwise(_moments(arrays, p), count / p))
     if arrays.loss.proximal == LEAST_SQUARES:
         stored = arrays.rows.start[arrays.row_start] if isinstance(arrays.rows, SparseRows) else p * arrays.row_start
-        small = 2 * np.diff(stored) + count * count < p * p  # what a step costs with either matrix
+        small = 2 * np.diff(stored) + count * count < p * p  # cost of a step with either matrix
         sides = np.where(small, count, p)
         return Cache(alone, LeastSquares(_moments(arrays, p), np.zeros((count.shape[0], 2)), ragged(sides * sides)))
-    steep = p if np.isfinite(arrays.loss.smoothness) else 0  # Newton's method needs curvature, and enough examples
+    steep = p if np.isfinite(arrays.loss.smoothness) else 0  # Newton's method needs curvature and enough examples
     return Cache(
         alone,
         DualAscent(Ragged(arrays.row_start, squares), ragged(count), ragged(np.where(count >= p, steep * steep, 0))),
@@ -78,12 +78,12 @@ def prepare(arrays: AgentArrays, p: int, steps: int = 0) -> Cache:
 
 
 def is_mean(loss: Any) -> bool:
-    """Whether a loss is the squared distance to points, whose minimiser is their mean."""
+    """Return whether a loss is the squared distance to points, whose minimiser is their mean."""
     return loss.proximal == MEAN
 
 
 def scratch(arrays: AgentArrays, p: int) -> int:
-    """Numbers of scratch paper that any of the solvers needs."""
+    """Return how many numbers of scratch space any of the solvers needs."""
     return 6 * p
 
 
@@ -98,10 +98,10 @@ class Pointwise(NamedTuple):
     """Squared distances to points: the minimiser is a mean, MP (6)."""
 
     moment: np.ndarray  # (n, p) sum of the points
-    points: np.ndarray  # (n,) how many
+    points: np.ndarray  # (n,) number of points
 
     def minimise(self, data, scale, weight, center, theta, draft):
-        """Weighted mean of the points, the origin (ridge) and the center."""
+        """Set theta to the weighted mean of the points, the origin (ridge) and the center."""
         a = scale * data.row_weight
         part = 1.0 / (weight + a * self.points + 2.0 * scale * data.ridge)
         for k in range(theta.shape[0]):
@@ -110,11 +110,11 @@ class Pointwise(NamedTuple):
 
 @rule
 class LeastSquares(NamedTuple):
-    """Squared loss: a linear system, whose inverse is kept."""
+    """Squared loss: a linear system, whose inverse is cached."""
 
     moment: np.ndarray  # (n, p) sum of y x
-    key: np.ndarray  # (n, 2) for which a and kappa the inverse is
-    inverse: Any  # p * p numbers of (a X'X + kappa I)^-1, or m * m of (a X X' + kappa I)^-1 where that is less work
+    key: np.ndarray  # (n, 2) the a and kappa that the inverse belongs to
+    inverse: Any  # p * p numbers of (a X'X + kappa I)^-1, or m * m of (a X X' + kappa I)^-1 if that is less work
 
     def minimise(self, data, scale, weight, center, theta, draft):
         """``(a X'X + kappa I)^-1 (a X'y + weight center)``."""
@@ -144,7 +144,7 @@ class LeastSquares(NamedTuple):
 
 @inline
 def gram(data, a, kappa, out, line):
-    """``a X'X + kappa I``, or ``a X X' + kappa I`` where there is no room for p * p numbers."""
+    """``a X'X + kappa I``, or ``a X X' + kappa I`` if there is no room for p * p numbers."""
     p, m = line.shape[0], data.labels.shape[0]
     q = m if out.shape[0] < p * p else p
     fill(0.0, out)
@@ -168,7 +168,7 @@ class DualAscent(NamedTuple):
 
     With a = scale row_weight, kappa = weight + 2 scale ridge and v = weight center / kappa, the solution is
     ``theta = v - a / kappa sum_r u_r x_r``, where u_r is a slope of the loss at the margin of example r. A step makes
-    that true for one r: the margin goes to ``prox(z + q u)`` with ``q = a |x_r|^2 / kappa``.
+    this true for one r: the margin becomes ``prox(z + q u)`` with ``q = a |x_r|^2 / kappa``.
     """
 
     square: Any  # |x_r|^2 of each example
@@ -176,7 +176,7 @@ class DualAscent(NamedTuple):
     inverse: Any  # p * p numbers for Newton's method, or none
 
     def minimise(self, data, scale, weight, center, theta, draft):
-        """Sweep over the examples until nothing moves."""
+        """Sweep over the examples until no margin moves."""
         m = data.labels.shape[0]
         a, kappa = scale * data.row_weight, weight + 2.0 * scale * data.ridge
         for k in range(theta.shape[0]):
@@ -185,13 +185,13 @@ class DualAscent(NamedTuple):
             return
         for r in range(m):
             data.rows.add(r, -a / kappa * self.dual[r], theta)
-        for sweep in range(SWEEPS):
-            if sweep >= PATIENCE and self.inverse.shape[0] > 0:
+        for sweep in range(MAX_SWEEPS):
+            if sweep >= SWEEPS_BEFORE_NEWTON and self.inverse.shape[0] > 0:
                 p = theta.shape[0]
                 middle, root, rest = draft[:p], draft[p : 2 * p], draft[2 * p :]
                 for k in range(p):
                     middle[k], root[k] = weight * center[k] / kappa, math.sqrt(a / kappa)
-                find_mode(data, 1.0, None, middle, root, NEWTON, theta, self.inverse, rest)
+                find_mode(data, 1.0, None, middle, root, NEWTON_STEPS, theta, self.inverse, rest)
                 for r in range(m):
                     self.dual[r] = data.loss.derivative(data.rows.dot(r, theta), data.labels[r])
                 break
@@ -213,7 +213,7 @@ class DualAscent(NamedTuple):
 class GradientSteps(NamedTuple):
     """A fixed number of gradient steps from the last model, as CD's comparison with ADMM takes them."""
 
-    steps: np.ndarray  # (n,) how many
+    steps: np.ndarray  # (n,) number of steps
 
     def minimise(self, data, scale, weight, center, theta, draft):
         """``theta <- theta - (scale grad f(theta) + weight (theta - center)) / L``."""
@@ -227,7 +227,7 @@ class GradientSteps(NamedTuple):
 
 
 @inline
-def alone(me, center):
-    """Center and weight of an agent without edges: it goes towards its own minimiser, from where it is."""
+def isolated_pull(me, center):
+    """Return center and weight for an agent without edges: a proximal step from its last model."""
     copy_to(me.theta, center)
     return me.cache.alone

@@ -1,11 +1,11 @@
-"""Rules: immutable values whose methods run in plain Python and in compiled code alike.
+"""Rules: immutable values whose methods run both in plain Python and in compiled code.
 
 A rule is a :class:`typing.NamedTuple` of numbers, arrays and other rules, with methods. ``@rule`` gives the
 class a Numba type, so that a compiled loop can call ``method.wake(...)`` or ``loss.derivative(...)``. The call
 is resolved at compile time from the class: it costs nothing at run time, changing a parameter never
 recompiles, and kernels can be cached on disk.
 
-:mod:`coterie.core.numba_backend` is the only place that knows how Numba works inside.
+:mod:`coterie.core.numba_backend` is the only module that depends on how Numba works inside.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from .._checks import choice
 from ..errors import DeclarationError, ParameterError
 from .compile import expose, overload, packed, register
 
-#: That of typing, by a name that type checkers do not follow: they refuse class attributes in one, Python does not.
+#: ``typing.NamedTuple``, under a name that type checkers do not follow: they refuse class attributes, Python does not.
 NamedTuple: Any = typing.NamedTuple
 
-#: How a NamedTuple shows itself, unless it says otherwise.
+#: The default ``__repr__`` of a NamedTuple.
 _PLAIN_REPR = NamedTuple("Any", []).__repr__.__code__
 
-#: The vocabulary: what compiled code may ask of a rule, with the argument names that every rule must use; two kinds of
-#: rules may use one word with as many arguments.
+#: Methods of rules that compiled code may call, with the argument names that every rule must use. Two kinds of rules
+#: may use one method name with equally many arguments.
 METHODS = {
     # losses (losses.py)
     "value": "margin, label | data, theta",  # of a loss | of a model (models.py)
@@ -73,23 +73,23 @@ METHODS = {
     "sample": "data, view, dice, out",
     "refresh": "data, view, dice, outbox",
     "merge": "data, view, message, outbox",
-    # messages that are changed as they are sent (wrap/parts.py)
+    # messages that are modified when sent (wrap/parts.py)
     "edit": "data, me, edges, dice, outbox, first",
-    # what agents make of what they hear (wrap/aggregation.py)
+    # aggregation of received models (wrap/aggregation.py)
     "combine": "theta, shown, peer, weight, said, copy, room",
-    # noise that liars add (wrap/attacked.py)
+    # noise of attackers (wrap/attacked.py)
     "draw": "stream",
-    # vectors that are sent in fewer bytes (wrap/compression.py)
+    # compressed vectors (wrap/compression.py)
     "compress": "vector, dice, room, out",
     "fits": "text, size",
     "restore": "text, out",
-    # what an agent tells of its loss (wrap/learned.py, private/loss_report.py)
+    # the loss that an agent reports (wrap/learned.py, private/loss_report.py)
     "reported_loss": "data, me",
 }
 
 
 def rule(cls):
-    """Let compiled code call the methods of a NamedTuple class, and make its values equal by class and fields.
+    """Let compiled code call the methods of a NamedTuple class, and compare its values by class and fields.
 
     Parameters
     ----------
@@ -134,16 +134,16 @@ def rule(cls):
 
 
 def checked(*whole, **fields):
-    """Pass fields through ``check(name, value)`` whenever one is made: it returns what to keep, or raises.
+    """Check fields whenever a value is created: ``check(name, value)`` returns the value to store, or raises.
 
-    ``whole`` are checks of what was made of them. A check that keeps something else than what users say has a function
-    ``told``, which makes that of it again: for copies, and for files.
+    `whole` are checks of the complete value. A check whose stored value differs from the user's value has a method
+    ``told``, which returns the user's value, for copies and for files.
     """
 
     def decorate(cls):
         make = cls.__new__
 
-        @functools.wraps(make)  # who asks for the signature finds the fields
+        @functools.wraps(make)  # so that inspect.signature() shows the fields
         def new(cls, *given, **named):
             made, name = make(cls, *given, **named), cls.__qualname__
             made = made._replace(
@@ -167,28 +167,28 @@ def checked(*whole, **fields):
 
 
 class Word:
-    """For :func:`checked`: one of some words, which is a number inside."""
+    """Check for :func:`checked`: one of some words, stored as a number."""
 
     def __init__(self, *words):
         self.words = words
 
     def __call__(self, name, value):
-        """Its number."""
+        """Return the number of a word."""
         return self.words.index(choice(name, value, self.words))
 
     def told(self, number):
-        """The word again."""
+        """Return the word of a number."""
         return self.words[number]
 
 
 class Or:
-    """For :func:`checked`: what passes a check, or a word for it, such as None, which is a number inside."""
+    """Check for :func:`checked`: a value that passes another check, or a word such as None, stored as a number."""
 
     def __init__(self, word, check, inside):
         self.word, self.check, self.inside = word, check, inside
 
     def __call__(self, name, value):
-        """What was checked, or the number."""
+        """Return the checked value, or the number of the word."""
         if (value is None or isinstance(value, str)) and value == self.word:
             return self.inside
         try:
@@ -197,12 +197,12 @@ class Or:
             raise ParameterError(f"{error}, or {self.word!r}") from None
 
     def told(self, number):
-        """The word again."""
+        """Return the user's value."""
         return self.word if number == self.inside else number
 
 
 def _content(value):
-    """What equal fields have in common, to compare and to hash: arrays by their content, tuples by class, too."""
+    """Return a key of a field's value for comparison and hashing: arrays by content, tuples by class, too."""
     if isinstance(value, np.ndarray):
         return value.dtype.str, value.shape, value.tobytes()
     if isinstance(value, tuple):
@@ -223,20 +223,20 @@ def _hash(self):
 
 
 def _true(self):
-    return True  # a tuple without fields is false, and a rule is not
+    return True  # an empty tuple is false; a rule is always true
 
 
 def _shown(self):
-    """As a tuple with names shows itself, whatever the class had to be renamed to."""
+    """Return the NamedTuple representation under the class's original name."""
     fields = ", ".join(f"{name}={value!r}" for name, value in zip(self._fields, self, strict=True))
     return f"{type(self).__qualname__.rpartition('.')[2]}({fields})"
 
 
 def made_by(check, parts=None):
-    """Let ``check`` refuse bad parameters of a rule when it is made, and return its fields.
+    """Let ``check`` validate the parameters of a rule when it is created, and return its fields.
 
-    What a caller says is in the rule again, by the names of the parameters of ``check``, for copies of it; or else
-    ``parts(rule)`` are what it is made of.
+    Copies and files store the parameters of ``check``: those fields of the rule that have the same names, or the result
+    of ``parts(rule)``.
     """
     taken = inspect.signature(check)
 
@@ -264,7 +264,7 @@ for _name, _arguments in METHODS.items():
 
 
 def remake(rule, fields):
-    """A rule of the same class with other fields; in compiled code the fields must keep their types."""
+    """Return a rule of the same class with other fields; in compiled code the fields must keep their types."""
     return type(rule)(*fields)
 
 

@@ -1,14 +1,14 @@
-"""Local training: what FedAvg, D-PSGD and their like do between two messages.
+"""Local training between two messages, as in FedAvg, D-PSGD and related methods.
 
-Such a method never asks its model anything. It has three parts: ``prepare`` says what to train next, a *job*; the
-engine runs the job with the method's ``local`` optimiser, for one agent or for all of them at once; ``publish`` sends
-what came of it. With ``prepare`` called again and again, until it says that there is nothing left to train, a wake may
-train several models, or one in several stages.
+Such a method never calls its model itself. It has three parts: ``prepare`` describes the next training, a *job*; the
+engine runs the job with the method's ``local`` optimiser, for one agent or for all agents at once; ``publish`` sends
+the result. ``prepare`` is called until it returns False, so that a wake may train several models, or one model in
+several stages.
 
-A step of a job on theta, with g the gradient of f_i on a minibatch (McMahan et al. 2017, Algorithm 1, ClientUpdate):
+Step of a job on theta, with g the gradient of f_i on a minibatch (McMahan et al. 2017, Algorithm 1, ClientUpdate):
 
     theta <- theta - rate (g + correction)                 on the parameters that the job trains
-    theta <- (theta + rate pull center) / (1 + rate pull)  on those that are drawn to a center
+    theta <- (theta + rate pull center) / (1 + rate pull)  on the parameters that are drawn to a center
 
 The pull, a term ``pull/2 |theta - center|^2`` of the objective (FedProx, Ditto, edges), is a proximal step: an explicit
 one would diverge for agents with little weight.
@@ -39,27 +39,27 @@ from .compile import class_of, inline, kernel, or_numpy, overload
 from .linear import axpy, fill
 from .rules import NamedTuple, checked, rule
 
-#: What ``job.plan`` holds: how strongly theta is drawn to the center; the parameters so drawn, and those trained (ALL,
-#: OWN or COMMON); how many steps, or all of the optimiser's (EVERY); and the loss before them, of a job of no steps.
+#: Entries of ``job.plan``: the weight of the pull to the center; the parameters pulled; the parameters trained (ALL,
+#: OWN or COMMON); the number of steps, or EVERY; and the loss before training, written by a job of no steps.
 PULL, DRAWN, PART, STEPS, LOSS = 0, 1, 2, 3, 4
-#: Which parameters a job trains: all, only the personal ones, or only the others.
+#: Parameters that a job trains: all, only the personal ones, or only the others.
 ALL, OWN, COMMON = 0.0, 1.0, 2.0
-#: As many steps as the optimiser takes.
+#: Value of STEPS: as many steps as the optimiser has.
 EVERY = -1.0
 
 
 class Job(NamedTuple):
-    """What each agent trains. Empty rows (n, 0) of center or correction: there is none."""
+    """The training job of each agent. Center and correction have empty rows (n, 0) if the method does not use them."""
 
     theta: np.ndarray  # (n, p) parameters, trained in place
-    center: np.ndarray  # (n, p) what they are drawn to
+    center: np.ndarray  # (n, p) point to which parameters are pulled
     correction: np.ndarray  # (n, p) added to every gradient
-    memory: np.ndarray  # (n, k p) of the optimiser, cleared before the first step
+    memory: np.ndarray  # (n, k p) memory of the optimiser, cleared before the first step
     plan: np.ndarray  # (n, 5) PULL, DRAWN, PART, STEPS, LOSS
 
 
 def new_job(local, theta, center=False, correction=False, pull=0.0):
-    """A job for each agent, that trains a copy of its model by all steps of an optimiser."""
+    """Return a job for each agent, which trains a copy of its model with all steps of an optimiser."""
     n, p = theta.shape
     plan = np.zeros((n, 5))
     plan[:, PULL], plan[:, DRAWN], plan[:, STEPS] = pull, SHARED, EVERY
@@ -73,7 +73,7 @@ def new_job(local, theta, center=False, correction=False, pull=0.0):
 
 
 def _count(name, value, least=1):
-    """A whole number, also one that is a float."""
+    """Return a whole number, also if given as a float."""
     return integer(name, int(value) if isinstance(value, float | np.floating) and value % 1 == 0 else value, least)
 
 
@@ -81,7 +81,7 @@ _below_one = partial(within, low=0, high=1, ends="[)")
 
 
 def _add_momentum(momentum, gradient, memory):
-    """The same with NumPy, for the process of one agent."""
+    """NumPy version of :func:`add_momentum`, for the process of one agent."""
     memory *= momentum
     memory += gradient
     gradient[:] = memory
@@ -90,14 +90,14 @@ def _add_momentum(momentum, gradient, memory):
 @or_numpy(_add_momentum)
 @inline
 def add_momentum(momentum, gradient, memory):
-    """``v <- momentum v + g``, which takes the gradient's place."""
+    """``v <- momentum v + g``; overwrites the gradient with v."""
     for k in range(gradient.shape[0]):
         memory[k] = momentum * memory[k] + gradient[k]
         gradient[k] = memory[k]
 
 
 def _take_adam_step(self, gradient, theta, memory, time):
-    """The same with NumPy, for the process of one agent."""
+    """NumPy version of :meth:`Adam.update`, for the process of one agent."""
     mean, square = memory.reshape(2, -1)
     mean *= self.beta1
     mean += (1.0 - self.beta1) * gradient
@@ -110,18 +110,18 @@ def _take_adam_step(self, gradient, theta, memory, time):
 @checked(rate=positive, steps=_count, batch=partial(_count, least=0), momentum=_below_one)
 @rule
 class SGD(NamedTuple):
-    """Stochastic gradient descent, with momentum if asked for: ``steps`` steps, each on a minibatch of ``batch`` rows.
+    """Stochastic gradient descent, optionally with momentum: ``steps`` steps, each on a minibatch of ``batch`` rows.
 
     Parameters
     ----------
     rate : float
         Learning rate, > 0.
     steps : int
-        Steps that an agent takes before it sends something.
+        Number of steps of an agent before it sends its result.
     batch : int
-        Rows of a minibatch, drawn at random with repetition (docs/how-to/bring-a-model.md says how); 0 for all rows.
+        Rows of a minibatch, drawn at random with repetition (see docs/how-to/bring-a-model.md); 0 for all rows.
     momentum : float
-        In [0, 1); it begins anew with every job.
+        Momentum, in [0, 1); the velocity is reset with every job.
 
     Examples
     --------
@@ -138,7 +138,7 @@ class SGD(NamedTuple):
     memories = property(lambda self: 1 if self.momentum > 0.0 else 0)
 
     def update(self, gradient, theta, memory, time):
-        """``theta <- theta - rate v`` with ``v <- momentum v + g``; the gradient is spent."""
+        """``theta <- theta - rate v`` with ``v <- momentum v + g``; overwrites the gradient."""
         if memory.shape[0] > 0:
             add_momentum(self.momentum, gradient, memory)
         axpy(-self.rate, gradient, theta)
@@ -147,7 +147,7 @@ class SGD(NamedTuple):
 @checked(rate=positive, steps=_count, batch=partial(_count, least=0), beta1=_below_one, beta2=_below_one)
 @rule
 class Adam(NamedTuple):
-    """Adam (Kingma and Ba 2015, Algorithm 1), which begins anew with every job.
+    """Adam (Kingma and Ba 2015, Algorithm 1), reset with every job.
 
     Parameters
     ----------
@@ -156,7 +156,7 @@ class Adam(NamedTuple):
     steps, batch : int
         As in :class:`coterie.optim.SGD`.
     beta1, beta2 : float
-        Decay of the means of gradients and of their squares, in [0, 1).
+        Decay rates of the means of gradients and of squared gradients, in [0, 1).
 
     Examples
     --------
@@ -175,7 +175,7 @@ class Adam(NamedTuple):
 
     @or_numpy(_take_adam_step)
     def update(self, gradient, theta, memory, time):
-        """The means of gradients and squares, and a step by both; time counts from 0."""
+        """Update the means of gradients and squared gradients, and take one step; time counts from 0."""
         p, beta1, beta2 = theta.shape[0], self.beta1, self.beta2
         first, second = 1.0 - beta1 ** (time + 1.0), 1.0 - beta2 ** (time + 1.0)
         for k in range(p):
@@ -185,7 +185,7 @@ class Adam(NamedTuple):
 
 
 def local_of(method):
-    """The optimiser of a method that trains, or of the one in it."""
+    """Return the optimiser of a method that trains, or of its inner method."""
     return method.local if "local" in method._fields else local_of(method.method)
 
 
@@ -197,7 +197,7 @@ def _local_of(method):
 
 
 def job_of(own):
-    """The job in the state of a method that trains, or of the one in it."""
+    """Return the job in the state of a method that trains, or of its inner method."""
     return own.job if "job" in own._fields else job_of(own.model)
 
 
@@ -210,19 +210,19 @@ def _job_of(own):
 
 @inline
 def steps_of(local, job):
-    """How many steps a job takes."""
+    """Return the number of steps of a job."""
     return local.steps if job.plan[STEPS] == EVERY else int(job.plan[STEPS])
 
 
 def _draw(weight, roles, least, center, theta):
-    """The same with NumPy, for the process of one agent."""
+    """NumPy version of :func:`draw`, for the process of one agent."""
     theta += np.where(roles >= least, weight * (center - theta), 0.0)
 
 
 @or_numpy(_draw)
 @inline
 def draw(weight, roles, least, center, theta):
-    """``theta += weight (center - theta)``, where the role is ``least`` or more."""
+    """``theta += weight (center - theta)`` for parameters whose role is ``least`` or more."""
     for k in range(theta.shape[0]):
         if roles[k] >= least:
             theta[k] += weight * (center[k] - theta[k])
@@ -230,11 +230,11 @@ def draw(weight, roles, least, center, theta):
 
 @inline
 def take_step(local, roles, job, gradient, time):
-    """One step of a job, given the gradient of f_i, which is spent."""
+    """Take one step of a job, given the gradient of f_i, which is overwritten."""
     if job.correction.shape[0] > 0:
         axpy(1.0, job.correction, gradient)
     part = job.plan[PART]
-    if part != ALL:  # what is not trained has no gradient, and no memory of one
+    if part != ALL:  # parameters that are not trained have no gradient and no memory
         for k in range(gradient.shape[0]):
             if (roles[k] < SHARED) != (part == OWN):
                 gradient[k] = 0.0
@@ -247,7 +247,7 @@ def take_step(local, roles, job, gradient, time):
 
 @inline
 def train(local, data, job, dice, scratch):
-    """All steps of a job of one agent, each with a die of its own."""
+    """Take all steps of a job of one agent, each with one random number."""
     gradient = scratch[: job.theta.shape[0]]
     steps = steps_of(local, job)
     if steps == 0:
@@ -257,14 +257,14 @@ def train(local, data, job, dice, scratch):
         fill(0.0, gradient)
         if local.batch > 0 and data.labels.shape[0] > 0:
             add_loss_gradient(minibatch(data, dice[s], local.batch), job.theta, 1.0, gradient)
-        else:  # of who has no rows, the ridge
+        else:  # an agent without rows has the ridge only
             add_loss_gradient(data, job.theta, 1.0, gradient)
         take_step(local, data.roles, job, gradient, s)
 
 
 @inline
 def train_and_publish(method, data, me, edges, randomness, outbox):
-    """A wake of a method that trains: job after job, then what is to be sent."""
+    """Run a wake of a method that trains: all jobs one after the other, then publish."""
     phase, local = 0, local_of(method)
     while method.prepare(data, me, edges, randomness, outbox, phase):
         first = phase * local.steps if local.batch > 0 else 0
@@ -275,16 +275,16 @@ def train_and_publish(method, data, me, edges, randomness, outbox):
 
 @kernel
 def train_one(local, arrays, job, dice, scratch):
-    """All steps of the job of the only the hosted agents, who asks nobody."""
+    """Take all steps of the job of the only hosted agent, which uses no state of others."""
     train(local, data_of(arrays, 0, VACANT), row(job, 0), dice, scratch)
 
 
-# -- all agents at once: the same steps around one call of the model for all of them -----------------------------------
+# -- all agents at once: equal steps, with one call of the model for all agents ---------------------------------------
 
 
 @kernel
 def prepare_all(method, arrays, own, edge, dice, moment, outbox, phase, busy):
-    """What every agent that is still busy trains next. Returns whether anybody does."""
+    """Prepare the next job of every agent that is still busy. Return whether there is any."""
     anybody = False
     for k in range(arrays.address.shape[0]):
         if busy[k]:
@@ -299,7 +299,7 @@ def prepare_all(method, arrays, own, edge, dice, moment, outbox, phase, busy):
 
 @kernel
 def pick_all(row_start, who, dice, pick):
-    """Which rows the minibatch of each of these agents has, numbered in the world."""
+    """Choose the rows of a minibatch of each given agent, as positions among the rows of all hosted agents."""
     for k in range(who.shape[0]):
         first, last = row_start[who[k]], row_start[who[k] + 1]
         pick_rows(dice[k], last - first, pick[k])
@@ -309,7 +309,7 @@ def pick_all(row_start, who, dice, pick):
 
 @kernel
 def step_all(local, arrays, job, who, gradients, time):
-    """One step of the job of each of these agents, given gradients without their ridge, which are spent."""
+    """Take one step of the job of each given agent, from gradients without their ridge, which are overwritten."""
     for k in range(who.shape[0]):
         mine = row(job, who[k])
         axpy(2.0 * arrays.ridge[who[k]], mine.theta, gradients[k])

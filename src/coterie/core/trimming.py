@@ -1,23 +1,23 @@
-"""How many extremes are left out: shared by whatever trims."""
+"""Trimmed means and medians of small arrays, and how many extremes are left out."""
 
 from __future__ import annotations
 
 from .compile import inline, or_numpy
 
-#: A part of neighbours that is a whole number but for rounding, is one.
-ROUNDING = 1e-9
+#: Tolerance for rounding: a fraction of neighbours this close to an integer is that integer.
+ROUNDING_TOLERANCE = 1e-9
 
 
 @inline
 def trimmed_count(fraction, neighbours):
-    """How many values to leave out at either end: one is always kept."""
-    return min(int(fraction * neighbours + ROUNDING), max(0, neighbours - 1) // 2)
+    """Return how many values to leave out at either end, at most so many that one remains."""
+    return min(int(fraction * neighbours + ROUNDING_TOLERANCE), max(0, neighbours - 1) // 2)
 
 
 @or_numpy(lambda values: values.sort())
 @inline
 def sort(values):
-    """Bring a few numbers into their order, without allocating."""
+    """Sort a few numbers, without allocating."""
     for i in range(1, values.shape[0]):
         value = values[i]
         k = i
@@ -29,14 +29,14 @@ def sort(values):
 
 @inline
 def middle_of(values):
-    """The median of numbers in their order."""
+    """Return the median of sorted numbers."""
     n = values.shape[0]
     return 0.5 * (values[(n - 1) // 2] + values[n // 2])
 
 
 @inline
 def middle_and_width(values, scratch):
-    """The median of numbers, sorted here, and the median of their distances from it."""
+    """Sort the numbers; return their median, and the median of their distances from it."""
     n = values.shape[0]
     sort(values)
     middle = middle_of(values)
@@ -48,7 +48,7 @@ def middle_and_width(values, scratch):
 
 @inline
 def clip_far(values, widths, scratch):
-    """Bring numbers, sorted here, no farther from their median than so many median distances from it."""
+    """Sort the numbers, and clip them to `widths` median distances from their median."""
     middle, width = middle_and_width(values, scratch)
     for k in range(values.shape[0]):
         values[k] = min(max(values[k], middle - widths * width), middle + widths * width)
@@ -56,9 +56,9 @@ def clip_far(values, widths, scratch):
 
 @inline
 def trimmed_mean(values, low, high):
-    """Mean of sorted values without so many of the smallest, and of the largest."""
+    """Return the mean of sorted values without the `low` smallest and the `high` largest."""
     kept = values.shape[0] - low - high
     result = 0.0
     for k in range(low, values.shape[0] - high):
-        result += values[k] / kept  # divided first: a mean of finite numbers is finite
+        result += values[k] / kept  # divide first: then a mean of finite numbers is finite
     return result

@@ -1,4 +1,6 @@
-"""Engines: who wakes when, and when a message arrives. The rules of a method are the same in all of them.
+"""Engines run methods: they decide which agent wakes when, and when a message arrives.
+
+The handlers of a method do not change.
 
 Names are listed in ``__init__.pyi``, and imported when they are first used.
 """

@@ -1,4 +1,4 @@
-"""Worlds of problems: all agents, or a part of them."""
+"""Agents' arrays made from a problem: of all agents, or of some."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:  # problems read tables, which a peer does not need
 def arrays_of(
     problem: Problem, choice: Any = "uniform", spare: int = 0, once: bool = False, batch: int = 0
 ) -> AgentArrays:
-    """The agents' arrays of all agents of a problem, with room for minibatches of so many rows.
+    """Return the arrays of all agents of a problem, with room for minibatches of `batch` rows.
 
-    Where messages are stored `once`, nobody looks for edges, or chooses one.
+    If messages are stored `once`, edges are neither searched nor chosen.
     """
     probabilities = choices(choice, problem)
     arrays = untied_arrays(problem, batch)._replace(
         edge_start=frozen(problem.graph.start),
-        peer=np.array(problem.graph.peer),  # edges are an agent's own to change
+        peer=np.array(problem.graph.peer),  # a copy: agents may change their edges
         inverse=np.zeros(0, np.int64) if once else _inverse(problem.graph),
         weight=np.array(problem.graph.weight),
         choice=np.zeros(0) if once else probabilities,
@@ -36,18 +36,18 @@ def arrays_of(
 
 
 def check_choice(choice: Any) -> None:
-    """Refuse a word that is none of those for how a neighbour is chosen."""
+    """Raise a ParameterError for an unknown word for how neighbours are chosen."""
     if isinstance(choice, str) and choice not in ("uniform", "weight"):
         raise ParameterError(f'choice={choice!r} must be "uniform", "weight", or an (n, n) matrix of probabilities')
 
 
 def choices(choice: Any, problem: Problem) -> np.ndarray:
-    """How likely each edge is chosen for an exchange, up to a factor for each agent."""
+    """Return how likely each edge is chosen for an exchange, up to a factor for each agent."""
     graph = problem.graph
     check_choice(choice)
     if isinstance(choice, str):
         return np.ones_like(graph.weight) if choice == "uniform" else np.array(graph.weight)
-    from scipy import sparse  # not above: a peer needs none of it
+    from scipy import sparse  # imported here: a peer does not need SciPy
 
     try:
         given = sparse.csr_array(choice, dtype=float)
@@ -71,18 +71,18 @@ def choices(choice: Any, problem: Problem) -> np.ndarray:
 
 
 def _inverse(graph: Graph) -> np.ndarray:
-    from scipy import sparse  # not above: a peer needs none of it
+    from scipy import sparse  # imported here: a peer does not need SciPy
 
-    if graph.directed:  # who hears from me need not send to me: it looks whether it does
+    if graph.directed:  # one-way edges: receivers search for the slot
         return np.full(graph.peer.shape[0], VACANT)
-    # Edges are sorted by owner, then by peer: the edge from j to i is where that from i to j is when columns come first.
+    # Edges are sorted by owner, then by peer; sorted by peer first, position k holds the reverse edge.
     edges = sparse.csr_array((np.arange(graph.peer.shape[0]), graph.peer, graph.start), shape=(graph.n, graph.n))
     inverse: np.ndarray = edges.tocsc().data.astype(np.int64, copy=False) - graph.start[graph.peer]
     return inverse
 
 
 def part_of(arrays: AgentArrays, first: int, last: int) -> AgentArrays:
-    """The agents' arrays of agents ``first`` to ``last - 1`` alone, sharing nothing that changes with the given one."""
+    """Return the arrays of agents ``first`` to ``last - 1``, sharing nothing that changes with the given arrays."""
     a, b = arrays.row_start[first], arrays.row_start[last]
     c, d = arrays.edge_start[first], arrays.edge_start[last]
     part = arrays._replace(

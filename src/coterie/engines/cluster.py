@@ -1,4 +1,4 @@
-"""Where to run on many machines: a Ray cluster, or the Ray of this one."""
+"""Run on many machines: a Ray cluster, or Ray on this machine."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ Result = TypeVar("Result")
 #: A Python warning of a worker: category, message, file, line.
 Warned = tuple[type[Warning], str, str, int]
 
-#: What keeps newer versions of Ray from connecting, without saying so.
-TOKEN = "RAY_AUTH_MODE and RAY_AUTH_TOKEN must be the same here as where it was started"
-#: Words of errors when connecting, and what to do about them; where there are none, it is likely the token.
+#: Advice for a failed connection: newer versions of Ray do not say that a token is missing.
+TOKEN = "RAY_AUTH_MODE and RAY_AUTH_TOKEN must be those with which the cluster was started"
+#: Words in error messages of a failed connection, with advice; the default advice is about the token.
 HINTS = {
-    "Version mismatch": "install the same Ray and Python here as there",
-    "Invalid address": 'say host and port, such as "10.0.0.1:6379", or "auto"',
-    "ray[client]": "an address with ray:// needs it",
-    "refused": "nothing listens there: is it started, and the port the one of ray start --port?",
+    "Version mismatch": "install the versions of Ray and Python that the cluster has",
+    "Invalid address": 'pass host and port, such as "10.0.0.1:6379", or "auto"',
+    "ray[client]": "an address with ray:// needs this package",
+    "refused": "nothing listens there: is the cluster started, with this port as ray start --port?",
     "timed out": "nothing answers: is the port open to this machine?",
 }
-#: Seconds in which a cluster must answer.
-PREAUTH = 10.0
-#: Tasks that are asked for before the first of them is done, for each one that the cluster can run at a time.
-AHEAD = 2
-#: Where a failed task's log records and warnings travel: an attribute of its error.
-SAID = "_coterie_said"
+#: Seconds within which a cluster must answer.
+CONNECT_TIMEOUT_SECONDS = 10.0
+#: Tasks submitted ahead of the first unfinished one, for each task that the cluster can run at a time.
+TASKS_AHEAD = 2
+#: Attribute of a failed task's error that carries the task's log records and warnings.
+LOG_ATTRIBUTE = "_coterie_said"
 
-#: Whether this is a task of :meth:`Cluster.map`.
+#: Whether this code runs inside a task of :meth:`Cluster.map`.
 _in_task: ContextVar[bool] = ContextVar("coterie_in_task", default=False)
 
 
@@ -49,24 +49,24 @@ _in_task: ContextVar[bool] = ContextVar("coterie_in_task", default=False)
 class Cluster:
     """A cluster of machines, for ``engine=``: the work runs there as Ray actors and tasks.
 
-    Needs the extra ``ray``. The workers import coterie, and the modules that your own rules are from: both must be
+    Needs the extra ``ray``. Workers import coterie, and the modules of your own rules: both must be
     installed there.
 
     Parameters
     ----------
     address : str, optional
-        Of a running cluster: ``"10.0.0.1:6379"``, ``"auto"`` for the one that this machine belongs to, or
-        ``"ray://10.0.0.1:10001"`` from a machine outside it (this needs ``ray[client]``). Default: the Ray that this
-        process is connected to already; if there is none, one is started on this machine and ended with the call.
+        Address of a running cluster: ``"10.0.0.1:6379"``, ``"auto"`` for the cluster of this machine, or
+        ``"ray://10.0.0.1:10001"`` from a machine outside the cluster (this needs ``ray[client]``). Default: the Ray
+        that this process is connected to; if there is none, Ray is started on this machine and ended with the call.
     shards : int, optional
-        How many workers, or tasks at a time. Default: one for each CPU of the cluster; never more than there are agents
-        or tasks.
+        Number of workers, or of tasks at a time. Default: one for each CPU of the cluster; never more than there are
+        agents or tasks.
     cpus : float
-        CPUs that each shard reserves for the time of the call. Other work on the cluster has to wait when all are
-        reserved: less than 1 leaves some free.
+        CPUs that each shard reserves during the call. Other work on the cluster must wait if all are
+        reserved: a number below 1 leaves some free.
     folder : path, optional
-        Where workers of relationship learning keep what they know. Default: a temporary folder on each machine. One
-        that all machines see lets another worker go on from there.
+        Folder in which workers of relationship learning store their state. Default: a temporary folder on each machine.
+        A folder that all machines share lets another worker continue from that state.
 
     Examples
     --------
@@ -98,9 +98,9 @@ class Cluster:
 
     @contextmanager
     def connect(self) -> Iterator[Any]:
-        """Be connected to the cluster, for the time of a ``with``.
+        """Connect to the cluster, as a context manager.
 
-        A connection that was there before is used, whatever the address, and left as it is.
+        An existing connection is used, whatever the address, and stays open.
 
         Yields
         ------
@@ -112,7 +112,7 @@ class Cluster:
                 "engine=ct.Cluster(...) inside a task of engine=ct.Cluster(...): the inner one could wait for ever for "
                 "CPUs that the outer one holds; leave engine out of one of them"
             )
-        # Read when Ray is imported: nobody is told about this run unless the user has said so.
+        # Read when Ray is imported: no usage statistics unless the user has asked for these.
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         try:
             import ray
@@ -125,12 +125,12 @@ class Cluster:
         try:
             try:
                 if self.address is None:
-                    # Ray's workers are nice to others by default; on a busy machine they would hardly ever begin.
+                    # Ray's workers have low priority by default; on a busy machine they would hardly start.
                     os.environ.setdefault("RAY_worker_niceness", "0")
-                    # Not None: that would also look for a cluster that somebody else has left running.
+                    # Not None, which would also look for a running cluster of another user.
                     ray.init(address="local", include_dashboard=False, **quiet)
                 else:
-                    _preauth(self.address)
+                    _check_reachable(self.address)
                     ray.init(address=self.address, **quiet)
             except Exception as error:
                 what = "start Ray on this machine" if self.address is None else f"reach a cluster at {self.address!r}"
@@ -138,25 +138,25 @@ class Cluster:
                 raise ClusterError(f"cannot {what}: {error}" + (f" ({hint})" if self.address else "")) from error
             yield ray
         finally:
-            ray.shutdown()  # ends what was started above; of a cluster, only the connection
+            ray.shutdown()  # ends a Ray started above; of a cluster, only the connection
 
     def count(self, ray: Any, most: int) -> int:
-        """How many shards to start.
+        """Return the number of shards to start.
 
         Parameters
         ----------
         ray : module
-            As :meth:`connect` gives it.
+            The module that :meth:`connect` yields.
         most : int
-            How many agents or tasks there are.
+            Number of agents or tasks.
 
         Returns
         -------
         int
-            At least 1.
+            Number of shards, at least 1.
         """
         sizes = [node["Resources"].get("CPU", 0.0) for node in ray.nodes() if node["Alive"]]
-        # A shard is on one machine: what is left on two of them does not add up. Ray counts in parts of 1/10,000.
+        # A shard needs one machine: CPUs left on different machines do not add up. Ray counts in parts of 1/10,000.
         room = sum(int((size + 1e-6) // self.cpus) for size in sizes)
         if self.shards is None:
             wanted = max(1, min(most, int(sum(sizes)), room))
@@ -178,33 +178,34 @@ class Cluster:
         progress: Callable[[int, int], None] | None = None,
         name: Callable[[Item], str] | None = None,
     ) -> Generator[Result, None, None]:
-        """``function(item)`` for every item, as plain Ray tasks, in the order of the items.
+        """Yield ``function(item)`` for every item, as plain Ray tasks, in the order of the items.
 
-        The function is stored on the cluster once, with all that it holds: rows belong in there, not in items. Each
-        task reserves ``cpus``, and Ray runs it again if its worker or machine dies; at most ``shards`` of them run at a
-        time. Whatever ends the iteration cancels what is still running: close it, as ``contextlib.closing`` does.
+        The function is stored on the cluster once, with all data it refers to: keep rows there, not in items. Each
+        task reserves ``cpus``, and Ray runs it again if its worker or machine dies; at most ``shards`` tasks run at a
+        time. When the iteration ends for any reason, running tasks are cancelled: close it, as ``contextlib.closing``
+        does.
 
-        An error of ours comes out as it was, any other one as a ClusterError, and the first item's first, whichever
-        was the first to fail. What tasks log is logged here, and what they warn of is a warning here, once.
+        An error of coterie is raised as it was, any other error as a ClusterError; of several, that of the first item.
+        Log records and warnings of tasks are repeated in this process, a warning once.
 
         Parameters
         ----------
         ray : module
-            As :meth:`connect` gives it.
+            The module that :meth:`connect` yields.
         function : callable
-            Of one item.
+            Function of one item.
         items : iterable
         progress : callable, optional
-            Called with (items done, items in all).
+            Called with (number of finished items, number of items).
         name : callable, optional
-            What to call an item in an error.
+            Name of an item in an error message.
 
         Yields
         ------
         object
-            What the function returned.
+            Result of the function.
         """
-        items, told, done, turn = list(items), _Told(), {}, 0
+        items, told, done, turn = list(items), _TaskResults(), {}, 0
         with closing(self._finished(ray, function, items, progress)) as finished:
             for place, reference in finished:
                 done[place] = reference
@@ -220,7 +221,7 @@ class Cluster:
         progress: Callable[[int, int], None] | None = None,
         name: Callable[[Item], str] | None = None,
     ) -> Generator[tuple[int, Result], None, None]:
-        """As :meth:`map`, but each as soon as it is done, with its place among the items.
+        """As :meth:`map`, but in the order in which tasks finish, with the index of each item.
 
         Parameters
         ----------
@@ -230,9 +231,9 @@ class Cluster:
         Yields
         ------
         (int, object)
-            The place, from 0, and what the function returned.
+            Index of the item, from 0, and the result of the function.
         """
-        items, told = list(items), _Told()
+        items, told = list(items), _TaskResults()
         with closing(self._finished(ray, function, items, progress)) as finished:
             for place, reference in finished:
                 yield place, told.get(ray, reference, items[place], name)
@@ -240,17 +241,17 @@ class Cluster:
     def _finished(
         self, ray: Any, function: Any, items: list[Any], progress: Callable[[int, int], None] | None
     ) -> Generator[tuple[int, Any], None, None]:
-        """Places and references of tasks as they end, well or not."""
+        """Yield indices and references of tasks as they end, with or without an error."""
         if not items:
             return
-        limit = self.count(ray, len(items)) * (AHEAD if self.shards is None else 1)
+        limit = self.count(ray, len(items)) * (TASKS_AHEAD if self.shards is None else 1)
         task = ray.remote(num_cpus=self.cpus, max_retries=3)(_recorded)
         try:
             function = ray.put(function)
         except ray.exceptions.RayError:
             raise
-        except Exception as error:  # whatever its parts raise when they are copied
-            raise ParameterError(f"what is to run on the cluster cannot be sent there: {error}") from error
+        except Exception as error:  # pickling may raise any error
+            raise ParameterError(f"the function or an item cannot be sent to the cluster: {error}") from error
         level, at, done = log.getEffectiveLevel(), 0, 0
         running: dict[Any, int] = {}
         try:
@@ -270,19 +271,19 @@ class Cluster:
 
 
 def check_cluster(engine: Any, **others: Any) -> None:
-    """Refuse an engine that is none, and what does not go with one."""
+    """Refuse an engine that is not a Cluster, and options that cannot be combined with one."""
     if engine is not None and not isinstance(engine, Cluster):
         raise ParameterError(f"engine={engine!r} must be a ct.Cluster, or None for this process")
     for name, value in others.items():
         if engine is not None and value is not None:
             raise ParameterError(
-                f"{name}={value!r} does not go with engine=ct.Cluster(...), whose shards say how much runs at a time: "
+                f"{name}={value!r} does not go with engine=ct.Cluster(...), whose shards set how much runs at a time: "
                 "leave one of them out"
             )
 
 
 def check_importable(*rules: Any) -> None:
-    """Refuse rules of a script: what is compiled for a class is not found again by a worker that gets a copy of it."""
+    """Refuse rules defined in a script: a worker that gets a copy of such a class cannot find its compiled code."""
     for rule in rules:
         if type(rule).__module__ == "__main__":
             raise ParameterError(
@@ -290,50 +291,50 @@ def check_importable(*rules: Any) -> None:
                 "move it to a module"
             )
         if isinstance(rule, tuple):
-            check_importable(*rule)  # a method may wrap another
+            check_importable(*rule)  # a method may contain another
 
 
 def _recorded(
     function: Callable[[Any], Any], item: Any, level: int, version: str
 ) -> tuple[Any, list[Record], list[Warned]]:
-    """What a function returns, logs and warns of."""
+    """Call a function, and return its result with log records and warnings."""
     if version != __version__:
         raise ClusterError(
             f"the worker on {socket.gethostname()} has coterie {__version__}, and this process {version}: install the "
             "same on all machines"
         )
     worker_log, outside = WorkerLog(level), _in_task.set(True)
-    warned: dict[Warned, None] = {}  # in order, each once
+    warned: dict[Warned, None] = {}  # in order of appearance, each once
 
     def keep(message: Any, category: Any, filename: str, lineno: int, file: Any = None, line: Any = None) -> None:
         warned[category, str(message), filename, lineno] = None
 
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("always")  # the filters that count are those of the process that asked
+            warnings.simplefilter("always")  # the filters of the calling process decide
             warnings.showwarning = keep
             return function(item), worker_log.take(), list(warned)
     except Exception as error:
-        setattr(error, SAID, (worker_log.take(), list(warned)))
+        setattr(error, LOG_ATTRIBUTE, (worker_log.take(), list(warned)))
         raise
     finally:
         _in_task.reset(outside)
         log.removeHandler(worker_log)
 
 
-class _Told:
-    """Results of tasks; what tasks say on the way is said here, a warning only once."""
+class _TaskResults:
+    """Results of tasks; repeats their log records and warnings in this process, each warning once."""
 
     def __init__(self) -> None:
         self._warned: set[Warned] = set()
 
     def get(self, ray: Any, reference: Any, item: Any, name: Callable[[Any], str] | None) -> Any:
-        """What a task returned, or its error."""
+        """Return the result of a task, or raise its error."""
         with causes(ray, "" if name is None else name(item)):
             try:
                 result, records, warned = ray.get(reference)
             except ray.exceptions.RayTaskError as error:
-                self._say(*getattr(error.cause, SAID, ((), ())))
+                self._say(*getattr(error.cause, LOG_ATTRIBUTE, ((), ())))
                 raise
         self._say(records, warned)
         return result
@@ -346,8 +347,8 @@ class _Told:
                 warnings.warn_explicit(text, category, filename, lineno)
 
 
-def _preauth(address: str) -> None:
-    """Raise if nobody answers: Ray itself goes on trying for many minutes."""
+def _check_reachable(address: str) -> None:
+    """Raise if the cluster does not answer: Ray itself would retry for many minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if host and port.isdecimal():
-        socket.create_connection((host.strip("[]"), int(port)), timeout=PREAUTH).close()
+        socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_TIMEOUT_SECONDS).close()

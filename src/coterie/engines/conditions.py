@@ -1,4 +1,4 @@
-"""How messages travel, and who takes part: latency, loss, duplication, stragglers, and agents that are away."""
+"""Network conditions and participation: latency, loss, duplication, stragglers, and agents that are away."""
 
 from __future__ import annotations
 
@@ -18,36 +18,37 @@ from ..errors import FileError, ParameterError
 
 @dataclass(frozen=True)
 class Conditions:
-    """How bad the network is, and who takes part.
+    """Network conditions, and which agents take part.
 
     Parameters
     ----------
     latency : float
-        Mean travelling time of a message, in mean intervals between two wakes of one agent.
+        Mean travel time of a message, in mean intervals between two wakes of one agent.
     jitter : float
-        Between 0 (every message takes exactly ``latency``, order is kept) and 1 (exponential: messages overtake).
+        Between 0 (every message takes exactly ``latency``, order is kept) and 1 (exponential: messages overtake each
+        other).
     loss : float
-        Probability that a message vanishes, in [0, 1).
+        Probability that a message is lost, in [0, 1).
     duplication : float
         Probability that a message arrives twice, in [0, 1].
     outages : sequence of (agent, begin, end)
-        Agent numbers and times: in between, the agent does not wake, and messages that reach it are lost.
+        Agent numbers and times: between these times, the agent does not wake, and messages to it are lost.
     participation : float or int
-        Probability that an agent takes part when its turn comes, in (0, 1]; or, in rounds, how many agents take part in
-        each, as a whole number. Who does not take part neither acts nor sends; messages reach it all the same.
+        Probability that an agent takes part when its turn comes, in (0, 1]; or, in rounds, the number of agents in
+        each round. An agent that does not take part neither acts nor sends, but receives messages.
     always : sequence of int
-        Agents that take part whatever ``participation`` says, such as a server; they are not among its number.
+        Agents that always take part, such as a server; not counted in a number given as ``participation``.
     slow : mapping of int to float
-        Stragglers, agent number to factor: so many times as long lies between two of its wakes. In rounds, it takes
-        part in one of so many.
+        Stragglers, agent number to factor: the agent's intervals between wakes are longer by this factor. In rounds,
+        the agent takes part in one round out of this number.
     available : sequence of (agent, begin, end), or path
-        A trace of when agents are there: those in the list are away at all other times. A file is a csv with a line of
-        names, then the three numbers in each line.
+        Times when agents are available: agents in the list are away at all other times. A file is a csv with a header
+        line, then these three numbers in each line.
 
     Notes
     -----
-    In rounds, time is the number of rounds before this one; latency, loss and duplication do not go with them, and an
-    agent that is away does not act, and gets its messages.
+    In rounds, time is the number of earlier rounds; latency, loss and duplication cannot be used, and an agent that is
+    away does not act, but receives messages.
 
     Examples
     --------
@@ -99,7 +100,7 @@ class Conditions:
             positive(f"slow: the factor of agent {agent!r}", factor)
 
     def check(self, n: int, unit: str) -> None:
-        """Refuse what does not go with n agents, or with the unit in which a run is measured.
+        """Raise an error if the conditions do not fit n agents, or the unit in which a run is measured.
 
         Parameters
         ----------
@@ -112,13 +113,13 @@ class Conditions:
         >>> Conditions(participation=3).check(5, "wakes")
         Traceback (most recent call last):
         ...
-        coterie.errors.ParameterError: participation=3 agents are for rounds: pass a probability
+        coterie.errors.ParameterError: participation=3 is a number per round: pass a probability
         """
         if self._count and unit != "rounds":
-            raise ParameterError(f"participation={self.participation} agents are for rounds: pass a probability")
+            raise ParameterError(f"participation={self.participation} is a number per round: pass a probability")
         if self._count > n - len(set(self.always)):
             raise ParameterError(
-                f"participation={self.participation} agents, and {len(set(self.always))} always: there are {n} in all"
+                f"participation={self.participation} agents, and {len(set(self.always))} always: there are {n} agents"
             )
         for name, agents in (("always", self.always), ("slow", self.slow)):
             for agent in agents:
@@ -132,36 +133,36 @@ class Conditions:
 
     @property
     def _count(self) -> int:
-        """How many agents take part in each round; 0 where that is left to chance."""
+        """Return the number of agents in each round; 0 if each agent takes part with a probability."""
         return int(self.participation) if isinstance(self.participation, Integral) else 0
 
     @property
     def for_rounds(self) -> bool:
-        """Whether they say who takes part, and nothing of how messages travel."""
+        """Return whether the conditions only concern participation, not messages."""
         everybody = self.participation == 1.0 and not isinstance(self.participation, Integral)
         some = not everybody or len(self.slow) or len(self.outages) or len(self.available)
         return bool(some) and not (self.latency > 0 or self.loss > 0 or self.duplication > 0)
 
     @property
     def breaks_sums(self) -> str:
-        """What of these conditions makes a sum of what was sent wrong, in words; none if nothing does."""
+        """The messages (lost, duplicated, reordered) by which these conditions would corrupt running sums; or empty."""
         reasons = {
             "messages that are lost": self.loss > 0,
             "messages that arrive twice": self.duplication > 0,
             "messages that overtake each other": self.latency > 0 and self.jitter > 0,
-            "messages that reach nobody while an agent is away": bool(len(self.outages) or len(self.available)),
+            "messages that are lost while their receiver is away": bool(len(self.outages) or len(self.available)),
         }
         return next((why for why, given in reasons.items() if given), "")
 
     def _away(self, n: int) -> list[tuple[int, float, float]]:
-        """When who is away, checked against n agents."""
+        """Return the times when agents are away, checked against n agents."""
         for name, listed in (("outage", self.outages), ("available", self.available)):
             for times in listed:
                 agent, begin, end = times
                 if not (0 <= agent < n and agent == int(agent)):
                     raise ParameterError(f"{name} {times}: there is no agent number {agent}, they go from 0 to {n - 1}")
                 if not (0.0 <= begin < end):
-                    raise ParameterError(f"{name} {times}: it must begin at a time >= 0 and end after that")
+                    raise ParameterError(f"{name} {times}: it must begin at a time >= 0 and end later")
         away = [(int(agent), float(begin), float(end)) for agent, begin, end in self.outages]
         for agent in sorted({int(agent) for agent, _, _ in self.available}):
             last = 0.0
@@ -174,13 +175,13 @@ class Conditions:
         return away
 
     def present(self, n: int, round: int, random: np.random.Generator) -> np.ndarray:
-        """Who takes part in a round.
+        """Return which agents take part in a round.
 
         Parameters
         ----------
         n : int
         round : int
-            How many came before it.
+            Number of earlier rounds.
         random : Generator
 
         Returns
@@ -208,7 +209,7 @@ class Conditions:
         return there
 
     def channel(self, n: int) -> Channel:
-        """These conditions as kernels see them, checked against n agents.
+        """Return these conditions in the form that kernels read, checked against n agents.
 
         Parameters
         ----------
@@ -238,7 +239,7 @@ class Conditions:
 
 
 def _read_trace(path: str | os.PathLike[str]) -> list[tuple[int, float, float]]:
-    """The lines of a csv file of agent, begin and end."""
+    """Return the lines of a csv file of agent, begin and end."""
     try:
         table = np.loadtxt(path, delimiter=",", skiprows=1, ndmin=2, dtype=float)
     except OSError as error:

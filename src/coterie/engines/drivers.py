@@ -1,7 +1,7 @@
-"""What drives the compiled loops of a simulation: clocks, seeds, and problems that change on the way.
+"""Drivers run the compiled loops of a simulation: they draw clocks and random numbers, and change the problem.
 
-A driver holds the agents' arrays, the state of a method in it, and the account of what was sent. It knows one thing:
-:meth:`Driver.advance`.
+A driver holds the agents' arrays, the state of a method, and the account of what was sent. All kinds of runs share the
+interface :class:`Driver`, whose main method is :meth:`Driver.advance`.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from .arrays import arrays_of
 from .conditions import Conditions
 from .parallel import MANY_AGENTS, Team
 from .state import State, edges_of, restored, with_edges
-from .together import together
+from .together import round_in_python
 from .wire import prices
 
 
 class Asked(NamedTuple):
-    """What is asked of a run, of whichever kind it is."""
+    """Arguments that all kinds of runs need."""
 
     problem: Any  # a Problem, or a ShardedProblem
     method: Any
     unit: str
-    total: int  # so many of the unit
-    stages: tuple[tuple[int, Problem], ...]  # all problems, each with the moment from which it holds
-    models: str | np.ndarray  # before the first wake, or a word for them
+    total: int  # number of wakes, rounds, vectors or bytes
+    stages: tuple[tuple[int, Problem], ...]  # all problems, each with the time from which it holds
+    models: str | np.ndarray  # before the first wake, or a word for these
     seed: Any
-    old: State | None  # where a run has stopped that this one goes on from
+    old: State | None  # state of a stopped run that this run continues
 
     @property
     def theta(self) -> np.ndarray:
@@ -56,7 +56,7 @@ class Asked(NamedTuple):
 
 
 class Options(NamedTuple):
-    """What only some kinds of runs take: see :attr:`Driver.refuses`."""
+    """Options for some kinds of runs only: see :attr:`Driver.refuses`."""
 
     events: Any = None
     conditions: Any = None
@@ -69,7 +69,7 @@ class Options(NamedTuple):
 
 
 def options_of(given: Mapping[str, Any]) -> Options:
-    """Options by name, those left out as usual."""
+    """Return options by name, with defaults for missing ones."""
     for name in given:
         if name not in Options._fields:
             raise MismatchError(f"simulate takes no {name}=...: its options are {', '.join(Options._fields)}")
@@ -84,34 +84,34 @@ def options_of(given: Mapping[str, Any]) -> Options:
     return options._replace(events=None if options.events is None else _array(options.events))
 
 
-#: Why most kinds of runs do not take an option.
-ELSEWHERE = {
+#: Reasons why most kinds of runs refuse an option.
+USUAL_REFUSALS = {
     "lock_free": "lock_free=True is for wakes whose messages arrive at once: leave it out",
-    "fetch": "fetch=... is for models on a cluster: leave it out, or say engine=ct.Cluster(...)",
+    "fetch": "fetch=... is for models on a cluster: leave it out, or pass engine=ct.Cluster(...)",
 }
 IN_ROUNDS = (
     "rounds are synchronous: latency, loss, duplication and capacity are for agents that wake by themselves; "
-    "conditions for rounds say who takes part. Say wakes=... in place of rounds: {n} wakes are about one round. "
-    "Without loss, say wakes, too, to compare: wakes and rounds end elsewhere"
+    "conditions for rounds set which agents take part. Pass wakes=... in place of rounds: {n} wakes are about one "
+    "round. For a comparison without loss, pass wakes, too: wakes and rounds end in different models"
 )
 
 
 class Driver(ABC):
-    """What all drivers share: arrays, state of the method in it, and account; ``capacity`` is that of the outbox.
+    """Base of all drivers: arrays, state of the method, and account; ``capacity`` is that of the outbox.
 
-    Where no message is late or lost, those of a method that publishes may be stored `once`, not for each neighbour.
+    If no message is late or lost, messages of a method that publishes may be stored `once`, not for each neighbour.
     """
 
-    #: Options that this kind of run does not take, and why; ``n_jobs`` is for those that take wakes one by one.
+    #: Options that this kind of run refuses, with reasons; ``n_jobs`` is for runs that process single wakes.
     refuses: Mapping[str, str]
-    #: What a run has to have when it goes on later, beside random generators: numbers, arrays, tuples of arrays.
+    #: Attributes needed to continue a run later, besides random generators: numbers, arrays, tuples of arrays.
     kept: tuple[str, ...] = ("own", "edge", "account", "done", "time")
-    #: Steps to ask for at first; more and more follow while calls are short, so that one can look and interrupt.
+    #: Initial number of steps per call; it grows while calls are short, so that a user can watch and interrupt.
     pace = 64
 
     @classmethod
     def refuse(cls, options: Options, n: int) -> None:
-        """Refuse the options that this kind of run does not take."""
+        """Refuse options that this kind of run does not support."""
         for name, why in cls.refuses.items():
             value = getattr(options, name)
             if not (value is None or (name == "fetch" and value is True) or (name == "lock_free" and not value)):
@@ -128,7 +128,7 @@ class Driver(ABC):
         changing: bool = False,
         **given: Any,
     ) -> Self:
-        """A driver by itself, of a problem that may be `changing`."""
+        """Return a driver for a problem that may be `changing`."""
         options = options_of(given)
         total = total if options.events is None else len(options.events)
         asked = Asked(problem, method, "wakes", total, ((0, problem),) * (1 + changing), models, seed, None)
@@ -136,7 +136,7 @@ class Driver(ABC):
 
     @classmethod
     def settings(cls, asked: Asked, options: Options) -> dict[str, Any]:
-        """Check the options of this kind of run: how to make a driver, beside what is asked of it."""
+        """Check the options of this kind of run, and return the driver's further arguments."""
         threads(options.n_jobs)
         capacity, least = options.capacity, asked.method.traffic.max_messages
         if capacity is not None and capacity < least:
@@ -162,11 +162,11 @@ class Driver(ABC):
         self.close()
 
     def close(self) -> None:  # noqa: B027 - most have nothing to do
-        """Let go of threads and machines."""
+        """Release threads and machines."""
 
     @property
     def problem(self) -> Problem:
-        """The problem as it is now: on the graph that the agents have learned so far, if they do."""
+        """The problem as it is now, on the learned graph if agents learn one."""
         if self.method.edges.spare:
             graph = graph_of(self.arrays)
             if graph != self._problem.graph:
@@ -175,7 +175,7 @@ class Driver(ABC):
 
     @property
     def agents(self) -> Any:
-        """What kernels know of the agents: the method, their arrays, and its state of each and of each edge."""
+        """Arguments of kernels: the method, the agents' arrays, and its state of agents and of edges."""
         return self.method, self.arrays, self.own, self.edge
 
     @property
@@ -187,18 +187,18 @@ class Driver(ABC):
 
     @property
     def final(self) -> np.ndarray:
-        """Models that the agents have in the end: those of :attr:`theta`, or what they keep to themselves."""
+        """Final models of the agents: :attr:`theta`, or the results of a final step, which agents keep private."""
         return finished_by(*self.agents)
 
     @property
     def population(self) -> Any:
-        """What each agent takes for the population, of a method that learns one; else None."""
+        """The agents' estimates of the population, for a method that learns one; else None."""
         if self.method.inspection.population is None:
             return None
         return self.method.inspection.population(self.arrays, self.own, self.edge)
 
     def measures(self) -> dict[str, float]:
-        """What a trace tells of the models: the objective, and how far it is above its optimum where that is cheap."""
+        """Return the measures of a trace: the objective, and its gap to the optimum if that is cheap."""
         problem, theta = self.problem, self.theta
         if not np.all(np.isfinite(theta)):
             lost = int(np.argmax(~np.isfinite(theta).all(axis=1)))
@@ -223,31 +223,31 @@ class Driver(ABC):
 
     @property
     def wakes(self) -> int:
-        """How many times an agent woke."""
+        """Number of wakes of agents."""
         return self.done
 
     @property
     def vectors(self) -> int:
-        """How many vectors of p numbers were sent."""
+        """Number of vectors of p numbers sent."""
         return int(self.account[loop.NUMBERS]) // self.p
 
     @property
     def bytes(self) -> int:
-        """How many bytes were sent."""
+        """Number of bytes sent."""
         return round(loop.cost_of(self.account, *self.prices))
 
     @property
     def prices(self) -> tuple[np.ndarray, np.ndarray]:
-        """Bytes of a message of each kind, and of each number in it beside."""
+        """Bytes of a message of each kind, and of each number in it, in addition."""
         return prices(self.method.messages, self.shared)
 
     @property
     def shared(self) -> int:
-        """How many numbers of a model are not personal, and so may be sent."""
+        """Number of parameters that are not personal, and so may be sent."""
         return int(self.arrays.sent.shape[0])
 
     def budget(self, unit: str, limit: float) -> loop.Budget:
-        """A limit on the vectors or bytes sent; none for other units."""
+        """Return the limit on vectors or bytes sent; no limit for other units."""
         if unit == "vectors":
             kinds = len(self.method.messages)
             return loop.Budget(np.zeros(kinds), np.ones(kinds), float(limit * self.p))
@@ -257,29 +257,28 @@ class Driver(ABC):
 
     @abstractmethod
     def advance(self, steps: int, budget: loop.Budget) -> None:
-        """Take at most so many steps, and stop when the budget is spent."""
+        """Take at most `steps` steps, and stop when the budget is spent."""
 
     def meet(self, arrays: AgentArrays, who: np.ndarray | None = None) -> None:
-        """Let the agents, or those that are named, greet those they are tied to in these arrays."""
+        """Let the agents, or the given ones, greet their neighbours in these arrays."""
         loop.meet(self.method, arrays, self.own, self.edge, self.outbox, self.egress, self.account, who=who)
         self.settle()
 
     def change(self, problem: Problem) -> None:
-        """Go on with another problem for the same agents: other data, other edges.
+        """Continue with another problem for the same agents: other data, other edges.
 
-        Models, and all that agents know of neighbours they keep, carry over; what a method works out from data
-        and watches on the way (fields called ``cache``) is made anew; new neighbours greet each other. Edges that the
-        agents have learned stay.
+        Models and the state of remaining edges are kept; results computed from data (fields called ``cache``) are
+        recomputed; new neighbours greet each other. Learned edges are kept.
         """
         before, own, edge = self.arrays, self.own, self.edge
         self._problem = problem.on(graph=graph_of(before)) if self.method.edges.spare else problem
         self.arrays = arrays_of(self._problem, self.choice, self.method.edges.spare, batch=self.method.training.batch)
         new_own, new_edge = self.method.start(self.arrays, own.theta)
-        self.own = loop.moved(own, new_own, slice(None), slice(None), skip=loop.ANEW)
+        self.own = loop.moved(own, new_own, slice(None), slice(None), skip=loop.RECOMPUTED_FIELDS)
         (old, there), (new, here) = _ends(before), _ends(self.arrays)
         _, one, other = np.intersect1d(old, new, assume_unique=True, return_indices=True)
         there, here = there[one], here[other]
-        self.edge = loop.moved(edge, new_edge, there, here, skip=loop.ANEW)
+        self.edge = loop.moved(edge, new_edge, there, here, skip=loop.RECOMPUTED_FIELDS)
         self.outbox = new_outbox(self.method, self.arrays, problem.p, self.capacity)
         strangers = self.arrays.peer.copy()
         if self.method.edges.greets_all:
@@ -291,7 +290,7 @@ class Driver(ABC):
         self.meet(self.arrays._replace(peer=strangers))
 
     def state(self, setting: str) -> State:
-        """Where it is now. The kept are the driver's own: for when it has come to its end."""
+        """Return the current state. It shares arrays with the driver, which must not run any further."""
         numbers: dict[str, Any] = {name: rng.bit_generator.state for name, rng in self._generators().items()}
         kept = edges_of(self.arrays) if self.method.edges.spare else {}
         for name in self.kept:
@@ -303,7 +302,7 @@ class Driver(ABC):
         return State(type(self).__name__, setting, self.once, kept, numbers, self.problem, self.method)
 
     def go_on(self, state: State) -> None:
-        """Be where a run of the same kind has stopped."""
+        """Continue from where a run of the same kind has stopped."""
         if self.method.edges.spare:
             self.arrays = with_edges(self.arrays, state.arrays)
         for name in self.kept:
@@ -319,7 +318,7 @@ class Driver(ABC):
         return {name: value for name, value in vars(self).items() if isinstance(value, np.random.Generator)}
 
     def widen(self) -> None:
-        """Give agents that are short of slots for new edges twice as many."""
+        """Double the edge slots of agents that lack free ones."""
         self.arrays, self.edge = loop.widen(self.method, self.arrays, self.edge, self.outbox)
 
     def check(self) -> None:
@@ -328,8 +327,8 @@ class Driver(ABC):
             raise undeliverable(self.method, self.outbox)
 
     def settle(self) -> bool:
-        """Raise if a message was refused, and make room where an agent needs it. Says whether one did."""
-        self.outbox.cursor[REFUSED] += self.egress.counter[1]  # there is no other host
+        """Raise if a message was refused, and make room where an agent needs it. Return whether one did."""
+        self.outbox.cursor[REFUSED] += self.egress.counter[1]  # there is no other process
         self.check()
         short = bool(self.outbox.cursor[NEEDS_ROOM])
         if short:
@@ -338,26 +337,27 @@ class Driver(ABC):
 
 
 def undeliverable(method: Any, outbox: Any) -> CapacityError:
-    """What to say of a message that was refused."""
+    """Return the error for a message that was refused."""
     return CapacityError(
-        f"{method!r} posted a message that cannot be delivered: more, or longer, than the {method.traffic.max_messages} "
-        f"of {outbox.text.shape[1]} numbers that it announces for one event, or to no agent's address"
+        f"{method!r} posted a message that cannot be delivered: more, or longer, than the "
+        f"{method.traffic.max_messages} of {outbox.text.shape[1]} numbers that it declares for one event, or to "
+        "no agent's address"
     )
 
 
 def disagreement(problem: Problem, theta: np.ndarray) -> float:
-    """How far agents are from sharing what they are to share: mean squared distance of it from its mean over agents.
+    """Return the mean squared distance of shared parameters from their mean over agents.
 
-    The objective does not know: it takes the parameters of each agent as they are.
+    The objective does not include this: it evaluates each agent's own parameters.
     """
     shared = theta[:, problem.roles == SHARED]
     return float(np.square(shared - shared.mean(axis=0)).sum(axis=1).mean())
 
 
 def graph_of(arrays: AgentArrays) -> Graph:
-    """The graph of the edges of agents' arrays; where the two ends of an edge do not agree on its weight, the mean."""
-    n, tied = arrays.address.shape[0], arrays.peer != VACANT
-    i, j, w = owners(arrays.edge_start)[tied], arrays.peer[tied], arrays.weight[tied]
+    """Return the graph of the edges in agents' arrays; if the ends hold different weights, with their mean."""
+    n, linked = arrays.address.shape[0], arrays.peer != VACANT
+    i, j, w = owners(arrays.edge_start)[linked], arrays.peer[linked], arrays.weight[linked]
     low, high = np.minimum(i, j), np.maximum(i, j)
     ends, edge = np.unique(low * n + high, return_inverse=True)
     weight = 0.5 * np.bincount(edge, weights=w, minlength=ends.shape[0])
@@ -365,24 +365,24 @@ def graph_of(arrays: AgentArrays) -> Graph:
 
 
 def _ends(arrays: AgentArrays) -> tuple[np.ndarray, np.ndarray]:
-    """One number for each edge, from both its ends; and its slot."""
+    """Return one number for each edge, equal at both ends; and its slot."""
     slots = np.flatnonzero(arrays.peer != VACANT)
     return owners(arrays.edge_start)[slots] * arrays.address.shape[0] + arrays.peer[slots], slots
 
 
 class Immediate(Driver):
-    """Messages arrive before the next agent wakes.
+    """Simulation in which messages arrive before the next agent wakes.
 
-    Those of a method that publishes are stored once, unless the problem will change: then they are carried over from
+    Messages of a method that publishes are stored once, unless the problem will change: then they are carried over from
     edge to edge. With several `jobs`, wakes run in parallel.
     """
 
-    refuses: Mapping[str, str] = MappingProxyType({"fetch": ELSEWHERE["fetch"]})
+    refuses: Mapping[str, str] = MappingProxyType({"fetch": USUAL_REFUSALS["fetch"]})
     kept = (*Driver.kept, "elapsed", "drawn")
 
     @classmethod
     def settings(cls, asked: Asked, options: Options) -> dict[str, Any]:
-        """Check the schedule, and how many threads there may be."""
+        """Check the schedule, and choose the number of threads."""
         found = super().settings(asked, options) | {"capacity": options.capacity, "lock_free": options.lock_free}
         found["schedule"] = _schedule(options.events, asked)
         return found | {"jobs": _jobs(asked.problem, asked.method, options.n_jobs, options.lock_free)}
@@ -401,12 +401,12 @@ class Immediate(Driver):
         self.team = Team(jobs, asked.problem.n, lock_free) if jobs > 1 else None
 
     def close(self) -> None:
-        """Let the threads go."""
+        """Stop the threads."""
         if self.team is not None:
             self.team.close()
 
     def _draw(self, count: int) -> list[np.ndarray]:
-        """Who wakes, talks to whom, with which dice, and how long it takes."""
+        """Draw which agents wake, their neighbours for exchanges, random numbers, and times."""
         n, dice = self._problem.n, self.fate.random((count, self.method.traffic.dice))
         if self.schedule is None:
             intervals = self.when.standard_exponential(count)
@@ -416,8 +416,8 @@ class Immediate(Driver):
         return [order, peers, dice, np.ones(count)]
 
     def advance(self, steps: int, budget: loop.Budget) -> None:
-        """Take at most so many steps, and stop when the budget is spent."""
-        if steps > len(self.drawn[0]):  # what was drawn and not used comes first: draws do not depend on budgets
+        """Take at most `steps` steps, and stop when the budget is spent."""
+        if steps > len(self.drawn[0]):  # unused draws come first, so that draws do not depend on budgets
             more = self._draw(steps - len(self.drawn[0]))
             self.drawn = [np.concatenate(pair) for pair in zip(self.drawn, more, strict=True)]
         order, peers, dice, intervals = (part[:steps] for part in self.drawn)
@@ -428,7 +428,7 @@ class Immediate(Driver):
             done += loop.run(*self.agents, *rest, self.outbox, self.egress, self.account, budget)
             if not self.settle():
                 break
-        # Added one by one: sums do not depend on how a run is divided.
+        # Added one by one, so that sums do not depend on how a run is divided.
         self.elapsed = float(np.cumsum(np.append(self.elapsed, intervals[:done]))[-1])
         self.time = self.elapsed / self._problem.n
         self.done += done
@@ -449,7 +449,7 @@ def _array(events: Any) -> np.ndarray:
 
 
 def _schedule(given: np.ndarray | None, asked: Asked) -> np.ndarray | None:
-    """Who wakes and whom it talks to, as two rows; VACANT for one that chooses for itself."""
+    """Return waking agents and their neighbours as two rows; VACANT to let the agent choose."""
     if given is None:
         return None
     stages, total = asked.stages, asked.total
@@ -476,34 +476,34 @@ def _schedule(given: np.ndarray | None, asked: Asked) -> np.ndarray | None:
 
 
 def _jobs(problem: Problem, method: Any, n_jobs: Any, lock_free: bool) -> int:
-    """How many threads take wakes."""
+    """Return the number of threads for wakes."""
     if lock_free and method.privacy.plan is not None:
         raise MismatchError(
-            f"{method!r}: a wake that reads a model while another thread writes it is not the one that its privacy was "
-            "proved for; leave lock_free out: threads run without it, too"
+            f"{method!r}: in lock-free runs a wake may read a model while another thread writes it, which the "
+            "privacy proof does not cover; leave lock_free out: threads run without it, too"
         )
     if lock_free and method.traffic.footprint is None:
         raise MismatchError(
-            f"{method!r} does not declare a footprint, which state a wake touches: two threads might change one list "
-            "of edges at once; leave lock_free out"
+            f"{method!r} does not declare a footprint, the state that a wake touches: two threads might change one "
+            "list of edges at once; leave lock_free out"
         )
     if n_jobs is None and problem.n < MANY_AGENTS:
         return 1
-    in_python = hasattr(problem.model, "gradients")  # one thread at a time
+    in_python = hasattr(problem.model, "gradients")  # models in Python run in one thread
     return threads(n_jobs) if method.traffic.footprint is not None and not in_python else 1
 
 
 class Synchronous(Driver):
-    """All agents act at once, or those that the `conditions` let take part, then all messages are delivered."""
+    """Synchronous rounds: all agents act, or those that the `conditions` select, then all messages are delivered."""
 
-    refuses = {"capacity": IN_ROUNDS} | ELSEWHERE
+    refuses = {"capacity": IN_ROUNDS} | USUAL_REFUSALS
     kept = (*Driver.kept, "acted")
 
     @classmethod
     def settings(cls, asked: Asked, options: Options) -> dict[str, Any]:
-        """Check that the method has rounds, and that conditions are for them."""
+        """Check that the method has rounds, and that conditions fit rounds."""
         if not asked.method.training.synchronous:
-            raise MismatchError(f"{asked.method!r} has no synchronous form: say wakes=..., vectors=... or bytes=...")
+            raise MismatchError(f"{asked.method!r} has no synchronous form: pass wakes=..., vectors=... or bytes=...")
         conditions: Conditions | None = options.conditions
         if conditions is not None:
             if not conditions.for_rounds:
@@ -513,7 +513,7 @@ class Synchronous(Driver):
 
     def __init__(self, asked: Asked, choice: Any, conditions: Conditions | None):
         problem = asked.problem
-        messages = problem.n + problem.graph.peer.shape[0]  # a broadcast of each, or one message along each edge
+        messages = problem.n + problem.graph.peer.shape[0]  # a broadcast of each agent, or one message along each edge
         super().__init__(asked, choice, messages)
         self.fate, self.who = seeds(asked.seed, 2)
         self.conditions, self.acted = conditions, 0
@@ -521,16 +521,14 @@ class Synchronous(Driver):
 
     @property
     def wakes(self) -> int:
-        """How many times an agent acted."""
+        """Number of times that an agent acted."""
         return self.acted
 
     def change(self, problem: Problem) -> None:
-        """Go on with another problem for the same agents."""
         self.capacity = problem.n + problem.graph.peer.shape[0]
         super().change(problem)
 
     def advance(self, steps: int, budget: loop.Budget) -> None:
-        """Take at most so many steps, and stop when the budget is spent."""
         if self.method.training.jobs or self.conditions is not None:
             self._one_by_one(steps, budget)
             return
@@ -544,16 +542,16 @@ class Synchronous(Driver):
         self.time = float(self.done)
 
     def _one_by_one(self, steps: int, budget: loop.Budget) -> None:
-        """The same, round by round: with dice, which methods that train need, and with whoever takes part."""
+        """As :meth:`advance`, round by round: for methods with random numbers, and for participation."""
         n = self._problem.n
         for _ in range(steps):
             if loop.spent(self.account, budget):
                 break
             present = np.ones(n, bool) if self.conditions is None else self.conditions.present(n, self.done, self.who)
             post = self.outbox, self.egress, self.account
-            if self.method.training.jobs:  # where the model can, it trains all agents at once
+            if self.method.training.jobs:  # models that can train all agents at once do so
                 dice = self.fate.random((n, self.method.traffic.dice))
-                act: Any = together if hasattr(self.arrays.model, "gradients") else loop.together
+                act: Any = round_in_python if hasattr(self.arrays.model, "gradients") else loop.training_round
                 act(*self.agents, present, dice, float(self.done), *post)
             else:
                 loop.partial_round(*self.agents, present, *post)
@@ -564,9 +562,9 @@ class Synchronous(Driver):
 
 
 class Timed(Driver):
-    """Messages take their time, or never arrive."""
+    """Simulation in which messages take time, or never arrive."""
 
-    refuses = {"events": "events replay a schedule and conditions draw one: pass one of the two"} | ELSEWHERE
+    refuses = {"events": "events replay a schedule and conditions draw one: pass one of the two"} | USUAL_REFUSALS
     kept = (*Driver.kept, "queue")
 
     @classmethod
@@ -576,14 +574,14 @@ class Timed(Driver):
         conditions.check(asked.problem.n, asked.unit)
         if method.traffic.sums and (why := conditions.breaks_sums):
             instead = (
-                "say ct.compression.Compressed(..., whole_every=...), so that every so many messages one is whole"
+                "pass ct.compression.Compressed(..., whole_every=...), so that some messages hold whole models"
                 if has_inside(method, "whole_every")
-                else "leave that out of the conditions (a latency with jitter=0 and participation=... are fine), or "
-                "use a method whose messages may be lost, on mutual edges: ct.gossip.GradientTracking(...), ct.gossip.DPSGD(...)"
+                else "remove this from the conditions (a latency with jitter=0 and participation=... are fine), or "
+                "use a method whose messages may be lost, on mutual edges: ct.gossip.GradientTracking(...), "
+                "ct.gossip.DPSGD(...)"
             )
             raise MismatchError(
-                f"{method!r}: neighbours add up what it sends, and with {why} the sums would be wrong from then on; "
-                f"{instead}"
+                f"{method!r}: neighbours sum up what it sends, and {why} would corrupt the sums; {instead}"
             )
         return super().settings(asked, options) | {"conditions": conditions, "capacity": options.capacity}
 
@@ -602,28 +600,26 @@ class Timed(Driver):
         self.meet(self.arrays)
 
     def _need(self, arrays: AgentArrays) -> int:
-        """Messages that one event may put under way."""
+        """Return the largest number of messages that one event may put in transit."""
         edges = int(np.diff(arrays.edge_start).max(initial=0))
         need = 2 * (self.method.traffic.max_messages + self.broadcasts * edges)
         if self.most is not None and self.most < need:
             raise CapacityError(
-                f"capacity={self.most} is too small: what one event may send along {edges} edges, delivered twice, is "
-                f"{need} messages"
+                f"capacity={self.most} is too small: one event may send {need} messages along {edges} edges, each "
+                "delivered twice"
             )
         return need
 
     def change(self, problem: Problem) -> None:
-        """Go on with another problem for the same agents."""
         self._need(arrays_of(problem, spare=self.method.edges.spare))
         super().change(problem)
 
     def widen(self) -> None:
-        """Give agents that are short of slots for new edges twice as many."""
         super().widen()
         self._need(self.arrays)
 
     def meet(self, arrays: AgentArrays, who: np.ndarray | None = None) -> None:
-        """Let the agents greet those they are tied to in these arrays: all of them, since messages may be lost."""
+        """Let all agents greet their neighbours in these arrays, since messages may be lost."""
         ready = 0
         while ready < self._problem.n:
             agents = self.method, arrays, self.own, self.edge
@@ -635,13 +631,12 @@ class Timed(Driver):
     def _grow(self) -> None:
         if self.most is not None:
             raise CapacityError(
-                f"more than capacity={self.most} messages are under way at time {self.queue.clock[0]:.3g}, "
+                f"more than capacity={self.most} messages are in transit at time {self.queue.clock[0]:.3g}, "
                 f"after {self.done} wakes: raise it, or leave it out"
             )
         self.queue = events.grown(self.queue)
 
     def advance(self, steps: int, budget: loop.Budget) -> None:
-        """Take at most so many steps, and stop when the budget is spent."""
         while steps > 0:
             post = self.outbox, self.queue, self.channel, self.rng, self.account
             done = events.run(*self.agents, *post, budget, steps, self.dice)
@@ -659,7 +654,7 @@ class Timed(Driver):
 
 
 def seeds(seed: Any, count: int) -> list[np.random.Generator]:
-    """Independent generators, so that who wakes does not depend on what else is drawn."""
+    """Return independent generators, so that the draw of wakes does not depend on other draws."""
     try:
         return [np.random.default_rng(child) for child in np.random.SeedSequence(seed).spawn(count)]
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""The graph alone: learn who should collaborate with whom, for models that stay as they are."""
+"""Learn only the graph: the edges between agents whose models are fixed."""
 
 from __future__ import annotations
 
@@ -24,16 +24,20 @@ from .simulator import simulate
 
 log = logging.getLogger("coterie")
 
-#: Of up to so many agents each meets all the others; of more, those with the nearest models, so many of them.
-EVERYBODY, NEAREST = 100, 30
-#: Roughly, for what is said before it starts: kappa = 5 and twenty coefficients, out of the cache.
+#: Up to this number of agents, each agent may ask all others; with more agents, those with the nearest models.
+MAX_AGENTS_ASKING_ALL, NEAREST_CANDIDATES = 100, 30
+#: Rough speed for the message before the start, for kappa = 5 and twenty coefficients, without help of the cache.
 WAKES_PER_SECOND = 80_000.0
 
 
 def nearest_peers(models: np.ndarray, kappa: int, seed: Any = 0) -> Uniform | CandidateList:
-    """The sampler for models that are known: everybody among a few, those with the nearest models among many."""
+    """Return the sampler for known models: all agents if there are few, those with the nearest models otherwise."""
     n = len(models)
-    return Uniform() if n <= EVERYBODY else CandidateList(nearest(models, min(max(NEAREST, kappa), n - 1), seed=seed))
+    return (
+        Uniform()
+        if n <= MAX_AGENTS_ASKING_ALL
+        else CandidateList(nearest(models, min(max(NEAREST_CANDIDATES, kappa), n - 1), seed=seed))
+    )
 
 
 def learn_graph(
@@ -55,44 +59,44 @@ def learn_graph(
     conditions: Conditions | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Run:
-    """Let agents learn their edges to others with similar models, DADA Section 4.
+    """Let agents with fixed models learn their edges to agents with similar ones, DADA Section 4.
 
     Minimises, over the weights w >= 0 of all pairs::
 
         sum_k d_k c_k L_k + mu/2 sum_{k<l} w_kl |theta_k - theta_l|^2 + mu (lam |w|^2 - sum_k log(d_k + delta)).
 
-    An agent that wakes asks kappa peers, and changes its edges to them.
+    An agent that wakes asks kappa peers, and updates its edges to these peers.
 
     Parameters
     ----------
     models : (n, p) array_like
-        theta_k.
+        Models theta_k of the agents.
     losses : (n,) array_like
-        L_k: the log of the *sum* of exponential losses for boosting, else the local loss.
+        L_k: the log of the *sum* of exponential losses for boosting, otherwise the local loss.
     confidence : (n,) array_like, optional
-        c_k. Default: all 1.
+        Confidence c_k of the agents. Default: all 1.
     mu, lam, delta, kappa, step, max_edges
         As in :class:`coterie.GraphRule`; mu is both mu_1 and mu_2.
     wakes : int, optional
-        How many times some agent wakes. Default: as many as it takes for every agent to ask each of its candidates 25
-        times, on average, and at least 200 times; it grows as n, and is logged before it starts.
+        Number of wakes, of all agents together. Default: enough for every agent to ask each of its candidates 25
+        times, on average, and at least 200 times per agent; the number is logged before the start.
     seed : int
     sampling : "nearest", "uniform", "shuffle", "friends" or a sampler
-        Where peers to ask come from. Default: "nearest", which is everybody up to 100 agents, and the 30 with the
-        nearest models beyond: the graph is then the best one over these pairs, ``exact_graph(..., candidates=30)``.
+        Source of the peers to ask. Default: "nearest", which is all agents up to 100 agents, and the 30 with the
+        nearest models beyond: the graph is then the optimum over these pairs, ``exact_graph(..., candidates=30)``.
     graph : Graph, optional
-        To begin with. Default: nobody is tied to anybody.
+        Initial graph. Default: no edges.
     every : int, optional
-        Wakes between two rows of the trace.
+        Number of wakes between two rows of the trace.
     conditions : Conditions, optional
         Latency, loss and so on. Default: messages arrive at once.
     progress : callable, optional
-        Called with (wakes done, wakes in all) now and then.
+        Called regularly with (number of wakes done, total number of wakes).
 
     Returns
     -------
     Run
-        With ``graph``; the values of its trace are those of the objective above.
+        With ``graph``; the trace holds values of the objective above.
 
     Examples
     --------
@@ -111,7 +115,7 @@ def learn_graph(
     n = len(theta)
     if np.shape(losses) != (n,):
         raise DataError(f"losses must hold one number for each of the {n} agents; found shape {np.shape(losses)}")
-    # The only example of an agent has no features, and the loss for its label.
+    # One example per agent, without features, and with the loss as its label.
     data = AgentData(np.zeros_like(theta), losses, agents=np.arange(n), members=range(n))
     problem = Problem(
         data,
@@ -125,8 +129,8 @@ def learn_graph(
         name="graph",
     )
     if wakes is None:
-        wakes = n * max(200, 25 * (n - 1 if n <= EVERYBODY else NEAREST) // rule.kappa)
-    log.info("learning the graph of %d agents in %d wakes, %.3g s or so", n, wakes, wakes / WAKES_PER_SECOND)
+        wakes = n * max(200, 25 * (n - 1 if n <= MAX_AGENTS_ASKING_ALL else NEAREST_CANDIDATES) // rule.kappa)
+    log.info("learning the graph of %d agents in %d wakes, about %.3g s", n, wakes, wakes / WAKES_PER_SECOND)
     if isinstance(sampling, str) and sampling == "nearest":
         sampling = nearest_peers(theta, rule.kappa, seed)
     method = Learned(FixedModels(), rule, every=1, sampling=sampling)

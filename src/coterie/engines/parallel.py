@@ -1,7 +1,7 @@
-"""Wakes in parallel: several threads run the same compiled loop, each on a part of the wakes.
+"""Wakes in parallel: several threads run one compiled loop, each on a part of the wakes.
 
-The wakes of a batch are known before it begins. Those that do not touch each other run at the same time, in levels
-(:mod:`coterie.core.levels`): the result is that of one thread, bit for bit. A lock-free run leaves the levels out.
+The wakes of a batch are drawn before it begins. Wakes that do not touch each other run at the same time, in levels
+(:mod:`coterie.core.levels`): the result is that of one thread, bit for bit. A lock-free run omits the levels.
 """
 
 from __future__ import annotations
@@ -23,34 +23,34 @@ from ..errors import ParameterError
 if TYPE_CHECKING:
     from .drivers import Immediate
 
-#: What a wake may say that it touches.
+#: Supported values of ``footprint``.
 FOOTPRINTS = ("edges", "partner")
-#: From so many agents on, threads pay by themselves: a level holds about n / (3 (degree + 1)) wakes.
+#: Number of agents from which threads are used by default: a level holds about n / (3 (degree + 1)) wakes.
 MANY_AGENTS = 10_000
-#: The fewest wakes that a thread is called for: a call takes some microseconds, and so does a wake.
-GRAIN = 32
-#: Parts of a level for each thread: who is ready first takes another one.
-PARTS = 4
-#: The most wakes that are arranged at a time, while those before them run.
-SPAN = 1 << 15
-#: Levels are counted up to here, then from zero again.
-HIGHEST = 1 << 30
+#: Smallest number of wakes per thread call: a call takes some microseconds, as does a wake.
+MIN_WAKES_PER_CALL = 32
+#: Parts of a level for each thread: a thread that is done takes another part.
+PARTS_PER_THREAD = 4
+#: Largest number of wakes that are arranged at a time, while earlier wakes run.
+MAX_ARRANGED_WAKES = 1 << 15
+#: Levels are counted up to this number, then from zero again.
+MAX_LEVEL = 1 << 30
 
 Slice = tuple[int, int]
 
 
-class Hand(NamedTuple):
-    """What one thread writes to that is not the state of agents."""
+class ThreadArrays(NamedTuple):
+    """Arrays that one thread writes to, besides the state of agents."""
 
     outbox: Outbox
     egress: loop.Egress
     account: np.ndarray
-    sheet: np.ndarray  # scratch paper of the model
-    picked: PickedRows  # which rows a minibatch has
+    sheet: np.ndarray  # scratch space of the model
+    picked: PickedRows  # rows of a minibatch
 
 
 class Team:
-    """Threads that take the wakes of a driver in parallel."""
+    """Threads that process the wakes of a driver in parallel."""
 
     def __init__(self, count: int, n: int, lock_free: bool = False):
         self.count, self.lock_free = count, lock_free
@@ -58,17 +58,20 @@ class Team:
         self._last, self._floor = np.zeros(n, np.int32), 0
 
     def close(self) -> None:
-        """Let the threads go."""
+        """Stop the threads."""
         self._pool.shutdown(cancel_futures=True)
 
     def run(self, driver: Immediate, events: Sequence[np.ndarray], budget: loop.Budget) -> int:
-        """Take wakes in parallel as long as the budget surely lasts. Returns how many: the others come one by one."""
+        """Process wakes in parallel while the budget certainly lasts.
+
+        Return their number: the caller runs the remaining ones.
+        """
         done = 0
         while True:
             sure = certain(driver, events[0][done:], budget)
-            if sure < self.count * GRAIN:
+            if sure < self.count * MIN_WAKES_PER_CALL:
                 return done
-            cuts = [*range(done, done + sure, SPAN), done + sure]
+            cuts = [*range(done, done + sure, MAX_ARRANGED_WAKES), done + sure]
             spans = [[part[a:b] for part in events] for a, b in itertools.pairwise(cuts)]
             ready = self._arranged(driver, spans[0])
             for following in [*spans[1:], None]:
@@ -78,15 +81,15 @@ class Team:
             done += sure
 
     def _take(self, driver: Immediate, events: list[np.ndarray], stages: list[list[Slice]]) -> None:
-        """Let the threads take wakes that are arranged in stages."""
+        """Let the threads process wakes that are arranged in stages."""
         box, nobody = driver.outbox, loop.new_egress(0, 1)
         arrays = driver.arrays
-        hands = [Hand(box, driver.egress, driver.account, arrays.sheet, arrays.picked)]
+        hands = [ThreadArrays(box, driver.egress, driver.account, arrays.sheet, arrays.picked)]
         for _ in range(1, self.count):
             outbox = new_outbox(driver.method, arrays, driver.problem.p, box.to.shape[0])
             egress, account = nobody._replace(counter=np.zeros(2, np.int64)), loop.new_account(driver.method)
             picked = PickedRows(arrays.picked.rows, np.zeros_like(arrays.picked.pick))
-            hands.append(Hand(outbox, egress, account, np.zeros_like(arrays.sheet), picked))
+            hands.append(ThreadArrays(outbox, egress, account, np.zeros_like(arrays.sheet), picked))
         for stage in stages:
             while stage:
                 stage = self._at_once(driver, events, hands, stage)
@@ -99,10 +102,10 @@ class Team:
             driver.account += hand.account
 
     def _arranged(self, driver: Immediate, events: list[np.ndarray]) -> Any:
-        """The wakes in the order of their levels, and in which stages they run."""
+        """Return the wakes in the order of their levels, and the stages in which they run."""
         if self.lock_free:
             return events, [self._parts(0, events[0].shape[0])]
-        if self._floor > HIGHEST:
+        if self._floor > MAX_LEVEL:
             self._last[:], self._floor = 0, 0
         order, peers, dice, _ = events
         place, first = in_levels(driver.method, driver.arrays, order, peers, dice, self._last, self._floor)
@@ -110,8 +113,8 @@ class Team:
         return [part[place] for part in events], list(self._stages(first))
 
     def _stages(self, first: np.ndarray) -> Iterator[list[Slice]]:
-        """Parts that run at once, one stage after the other: a large level each, or small levels by one thread."""
-        large = np.flatnonzero(np.diff(first) >= 2 * GRAIN)
+        """Yield stages of parts that run at once: the parts of one large level, or small levels as one part."""
+        large = np.flatnonzero(np.diff(first) >= 2 * MIN_WAKES_PER_CALL)
         end = 0
         for a, b in zip(first[large].tolist(), first[large + 1].tolist(), strict=True):
             if a > end:
@@ -122,17 +125,21 @@ class Team:
             yield [(end, int(first[-1]))]
 
     def _parts(self, a: int, b: int) -> list[Slice]:
-        """Parts of equal size of wakes ``a`` to ``b - 1``."""
-        cuts = np.linspace(a, b, 1 + max(1, min((b - a) // GRAIN, PARTS * self.count))).astype(int).tolist()
+        """Return parts of equal size of wakes ``a`` to ``b - 1``."""
+        cuts = (
+            np.linspace(a, b, 1 + max(1, min((b - a) // MIN_WAKES_PER_CALL, PARTS_PER_THREAD * self.count)))
+            .astype(int)
+            .tolist()
+        )
         return list(itertools.pairwise(cuts))
 
     def _at_once(
-        self, driver: Immediate, events: list[np.ndarray], hands: list[Hand], stage: list[Slice]
+        self, driver: Immediate, events: list[np.ndarray], hands: list[ThreadArrays], stage: list[Slice]
     ) -> list[Slice]:
-        """Let the threads take the parts of a stage. Returns what is left of those that had to stop."""
+        """Let the threads process the parts of a stage. Return the rest of parts that had to stop."""
         turn, left = itertools.count(), []
 
-        def work(hand: Hand) -> None:
+        def work(hand: ThreadArrays) -> None:
             *boxes, sheet, picked = hand
             arrays = driver.arrays._replace(sheet=sheet, picked=picked)
             state = driver.method, arrays, driver.own, driver.edge
@@ -145,7 +152,7 @@ class Team:
         others = [self._pool.submit(work, hand) for hand in hands[1 : len(stage)]]
         work(hands[0])
         for other in others:
-            if not other.cancel():  # who has not begun finds nothing left to do
+            if not other.cancel():  # threads that have not begun find nothing left to do
                 other.result()
         return left
 
@@ -159,7 +166,7 @@ def in_levels(
     last: np.ndarray,
     floor: int = 0,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Wakes in the order of their levels, and where each level begins and the last one ends."""
+    """Return the wakes in the order of their levels, the start of each level, and the end of the last one."""
     if method.traffic.footprint not in FOOTPRINTS:
         raise ParameterError(
             f"{method!r}: footprint={method.traffic.footprint!r} must be one of {', '.join(FOOTPRINTS)}, or None"
@@ -174,7 +181,7 @@ def in_levels(
 
 
 def certain(driver: Immediate, order: np.ndarray, budget: loop.Budget) -> int:
-    """How many of these wakes certainly happen before the budget is spent: if each costs the most that it may."""
+    """Return how many of these wakes certainly fit the budget, even if each has the largest possible cost."""
     if not np.isfinite(budget.limit):
         return int(order.shape[0])
     method, arrays = driver.method, driver.arrays

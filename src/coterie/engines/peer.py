@@ -1,7 +1,7 @@
-"""One agent in one process: the arrays of one agent, on the same compiled loop as the simulator.
+"""One agent in one process: the arrays of one agent, on the compiled loop of the simulator.
 
-A peer has no input or output of its own. It is told when to wake and what has arrived, and answers with the messages
-to send, as bytes; time, randomness and transport come from outside.
+A peer has no input or output of its own. The caller tells it when to wake and which messages have arrived; it returns
+the messages to send, as bytes. Time, randomness and transport come from outside.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from .wire import decode, encode
 
 
 class Outgoing(NamedTuple):
-    """A message to be sent."""
+    """A message to send."""
 
     sender: int  # address
     to: int  # address
     kind: int
     text: np.ndarray
-    contents: Contents | None = None  # how its numbers are written; None for doubles
+    contents: Contents | None = None  # encoding of the numbers; None for doubles
 
     @property
     def data(self) -> bytes:
-        """The message as bytes, for :meth:`Peer.receive` of another."""
+        """The message as bytes, for :meth:`Peer.receive` of another peer."""
         return encode(self.sender, self.kind, self.text, self.contents)
 
 
@@ -41,14 +41,14 @@ class Peer:
     Parameters
     ----------
     method : rule
-    arrays : World
-        The agents' arrays of this one agent (:func:`coterie.engines.arrays.part_of`).
+    arrays : AgentArrays
+        Arrays of this agent (:func:`coterie.engines.arrays.part_of`).
     theta : (p,) ndarray
-        The model to start from. :meth:`greet` sends it: of a private method, it must be public, such as zeros or what
-        was published before; never a model trained alone, and never :attr:`final`.
+        Initial model. :meth:`greet` sends it: for a private method, it must be public, such as zeros or a model that
+        was published before; never a locally trained model, and never :attr:`final`.
     ledger : coterie.privacy.Ledger, optional
-        Of a private method, and only of that: every release is debited there, durably, before its noise is drawn. What
-        it says was spent before this peer began is spent.
+        For private methods only: every release is debited there, durably, before its noise is drawn. Amounts spent
+        before this peer began count as spent.
 
     Examples
     --------
@@ -85,7 +85,7 @@ class Peer:
         self._ledger = ledger
         plan = method.privacy.plan
         if plan is None and ledger is not None:
-            raise ParameterError(f"{method!r} is not private: it has nothing to enter in a ledger")
+            raise ParameterError(f"{method!r} is not private: leave the ledger out")
         if plan is not None:
             if ledger is None:
                 raise ParameterError(f"{method!r} needs a ledger, such as ct.privacy.Ledger(method.plan, path)")
@@ -108,12 +108,12 @@ class Peer:
 
     @property
     def own(self) -> Any:
-        """What the method keeps of the agent itself. Not a copy: to be stored, and given back to :meth:`resume`."""
+        """State of the agent. Not a copy: for storage, and for :meth:`resume`."""
         return self._own
 
     @property
     def edge(self) -> Any:
-        """What the method keeps of its edges, likewise."""
+        """State of the agent's edges. Not a copy: for storage, and for :meth:`resume`."""
         return self._edge
 
     @property
@@ -123,25 +123,25 @@ class Peer:
 
     @property
     def final(self) -> np.ndarray:
-        """The model for the agent's own use. Of a private method, it may depend on data in the clear: never send it."""
+        """Final model, for the agent's own use. For a private method it may depend on exact data: never send it."""
         return finished_by(self.method, self.arrays, self._own, self._edge)[0]
 
     def greet(self) -> list[Outgoing]:
-        """The messages of the initial swap."""
+        """Return the messages of the initial exchange."""
         loop.meet(*self._state())
         return self._collect()
 
     def wake(self, dice: np.ndarray | None = None, peer: int | None = None, moment: float = 0.0) -> list[Outgoing]:
-        """Take one step.
+        """Wake the agent, and return its messages.
 
         Parameters
         ----------
         dice : (method.dice,) ndarray, optional
-            The uniform numbers that the method may use, to replay a run. Default: from the operating system.
+            The uniform random numbers of the wake, to replay a run. Default: from the operating system.
         peer : int, optional
-            Whom to talk to, one of the neighbours, to replay a run. Default: as the method chooses.
+            The neighbour to exchange with, to replay a run. Default: chosen by the method.
         moment : float
-            Time since the start, in mean intervals between two wakes, for a method that looks at it.
+            Time since the start, in mean intervals between two wakes, for methods that depend on it.
 
         Returns
         -------
@@ -153,29 +153,29 @@ class Peer:
             raise ParameterError(f"agent {self.address} has no edge to peer={peer!r}")
         releases = self._ledger is not None and not self._ledger.exhausted
         if self._ledger is not None:
-            self._own.account[0] = self._ledger.account  # what is spent is spent, whoever has spent it
+            self._own.account[0] = self._ledger.account  # may include releases of an earlier process
         if releases:
-            self._ledger.debit()  # before the noise is drawn: what a crash loses is lost, and never spent twice
+            self._ledger.debit()  # before the noise is drawn: a crash loses budget, and never spends it twice
         if dice is None:
-            # the key that noise is made from: not a bit of it exists before
+            # the key of the noise: no bit of it exists before
             dice = system_dice(self.method.traffic.dice)
         method, arrays, own, edge, outbox, egress, account = self._state()
         me, peers, moments = np.zeros(1, np.int64), np.array([peer]), np.array([moment])
         loop.run(method, arrays, own, edge, me, peers, dice[None, :], moments, outbox, egress, account, loop.NO_LIMIT)
         messages = self._collect()
         if self._ledger is not None and not np.array_equal(own.account[0], self._ledger.account):
-            raise LedgerError(f"{method!r} did not spend what its ledger says: {own.account[0]} was spent")
+            raise LedgerError(f"{method!r} did not spend what its ledger records: {own.account[0]} was spent")
         if releases:
-            self._ledger.keep([message.data for message in messages])  # what has to be sent again is sent as it is
+            self._ledger.keep([message.data for message in messages])  # repeated messages are sent as they were
         return messages
 
     def receive(self, data: bytes) -> list[Outgoing]:
-        """Take in one message; a :class:`~coterie.errors.DataError` if it is not a good one.
+        """Process one message; raise a :class:`~coterie.errors.DataError` if it is not valid.
 
         Returns
         -------
         list of Outgoing
-            Replies, if the method gives any.
+            Replies of the method, if any.
         """
         sender, kind, text = decode(data, self._contents)
         if sender == self.address:
@@ -183,30 +183,30 @@ class Peer:
         return self.take(sender, kind, text)
 
     def take(self, sender: int, kind: int, text: np.ndarray) -> list[Outgoing]:
-        """Take in one message that was decoded and checked already.
+        """Process one message that was decoded and checked already.
 
         Returns
         -------
         list of Outgoing
-            Replies, if the method gives any.
+            Replies of the method, if any.
         """
         one = np.array([sender, self.address, kind, text.shape[0]]).reshape(4, 1)
         loop.accept(*self._state(), *one, text[None, :])
         return self._collect()
 
     def renew(self, arrays: AgentArrays) -> None:
-        """Go on in other arrays: other rows, edges or weights. What is known of neighbours that stay is kept."""
+        """Continue with other arrays: other rows, edges or weights. The state of remaining edges is kept."""
         own, edge = self.method.start(arrays, self._own.theta)
-        own = loop.moved(self._own, own, slice(None), slice(None), skip=loop.ANEW)
+        own = loop.moved(self._own, own, slice(None), slice(None), skip=loop.RECOMPUTED_FIELDS)
         _, there, here = np.intersect1d(self.arrays.peer, arrays.peer, return_indices=True)
         stay = arrays.peer[here] != VACANT
-        edge = loop.moved(self._edge, edge, there[stay], here[stay], skip=loop.ANEW)
+        edge = loop.moved(self._edge, edge, there[stay], here[stay], skip=loop.RECOMPUTED_FIELDS)
         self.resume(arrays, own, edge)
 
     def recover(self) -> None:
-        """Take over the last release if the state is from before it: its messages were kept, and may be sent already.
+        """Adopt the last release if the state is older: its messages were stored, and may have been sent already.
 
-        For private methods that publish a model. What a crash has cut off is not lost, and costs nothing again.
+        For private methods that publish a model. A crash loses no release, and repeating one costs nothing.
         """
         if self._ledger is None:
             return
@@ -225,13 +225,13 @@ class Peer:
         own.account[0] = self._ledger.account
 
     def resume(self, arrays: AgentArrays, own: Any, edge: Any) -> None:
-        """Go on from a state that was kept: :attr:`own` and :attr:`edge`, and the edges of the agents' arrays they are of."""
+        """Continue from a stored state, :attr:`own` and :attr:`edge`, with the arrays whose edges they belong to."""
         self.arrays, self._own, self._edge = arrays, own, edge
         self._outbox = new_outbox(self.method, arrays, own.theta.shape[1], self.method.traffic.max_messages)
         self._egress = self._new_egress()
 
     def _checked(self, dice: np.ndarray) -> np.ndarray:
-        """Dice that were given."""
+        """Check given random numbers."""
         given = np.ascontiguousarray(dice, dtype=float)
         if given.shape != (self.method.traffic.dice,) or not np.all((given >= 0.0) & (given < 1.0)):
             raise ParameterError(f"dice must be {self.method.traffic.dice} numbers in [0, 1); found {dice!r}")
@@ -245,7 +245,7 @@ class Peer:
     def _collect(self) -> list[Outgoing]:
         egress = self._egress
         if self._outbox.cursor[REFUSED] or egress.counter[1]:
-            raise CapacityError(f"{self.method!r} posted more messages in one event than it announces")
+            raise CapacityError(f"{self.method!r} posted more messages in one event than it declares")
         messages = []
         for c in range(egress.counter[0]):
             to, kind, text = int(egress.to[c]), int(egress.kind[c]), egress.text[c, : egress.length[c]].copy()

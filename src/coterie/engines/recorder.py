@@ -1,4 +1,4 @@
-"""Keep what a simulation does in a file, to be looked at while it runs: ``coterie watch FILE``."""
+"""Write the scores of a running simulation to a file, for ``coterie watch FILE``."""
 
 from __future__ import annotations
 
@@ -20,22 +20,23 @@ Score = Callable[[np.ndarray], Any]
 class FileRecorder:
     """An observer of :func:`coterie.simulate` that writes the score of every agent to a file.
 
-    Pass it as ``observe`` (or as one of several), say ``every`` how many wakes it is to look, and open another
-    terminal: ``coterie watch run.jsonl`` shows the edges, and the scores as they change. The file has one json object a
-    line: first who there is, then the scores at each row of the trace. Its value in the trace is their mean.
+    Pass it as ``observe`` (or as one of several), set ``every`` to the wakes between two observations, and open another
+    terminal: ``coterie watch run.jsonl`` shows the edges, and the scores as they change. The file has one json object
+    per line: first the agents, then the scores at each row of the trace. The trace holds their mean.
 
     Parameters
     ----------
     path : path
-        Of a file that is written anew; its name ends with ``.jsonl``.
+        Path of the file, which is overwritten; its name ends with ``.jsonl``.
     problem : Problem
-        Whose agents and edges they are.
+        Problem with the agents and edges to show.
     score : callable, optional
-        Theta (n, p) to the scores of all agents, (n,). Default: :meth:`coterie.Problem.losses`, each agent's own loss.
+        Function from Theta (n, p) to the scores of all agents, (n,). Default: :meth:`coterie.Problem.losses`, the local
+        losses.
     what : str
-        What the score is, such as "accuracy".
+        Name of the score, such as "accuracy".
     higher : bool
-        Whether more is better.
+        Whether larger scores are better.
 
     Examples
     --------
@@ -78,7 +79,7 @@ class FileRecorder:
         self._write(head, "w")
 
     def __call__(self, theta: np.ndarray) -> float:
-        """Write the scores of these models; their mean."""
+        """Write the scores of these models, and return their mean."""
         scores = self._scores(theta)
         self._write({"at": round(time.time(), 1), "scores": scores}, "a")
         known = [score for score in scores if score is not None]

@@ -1,4 +1,4 @@
-"""What a run returns: models, a trace, and the account of what was sent."""
+"""The result of a run: models, a trace, and the account of what was sent."""
 
 from __future__ import annotations
 
@@ -15,50 +15,51 @@ from ..graphs import Graph
 from ..problem import ShardedProblem
 from .state import State
 
-#: How the note begins that tells what a private run claims.
+#: Beginning of the note about the claim of a private run.
 CLAIM = "everything an agent sent"
 
 
 @dataclass(frozen=True, repr=False)
 class Run:
-    """The outcome of :func:`coterie.simulate`.
+    """The result of :func:`coterie.simulate`.
 
     Attributes
     ----------
-    problem : Problem, or ShardedProblem if it was run on a cluster
+    problem : Problem, or ShardedProblem for runs on a cluster
     method : rule
     theta : (n, p) ndarray
-        Models at the end, one row for each of ``problem.members``. None if they were left on a cluster.
+        Final models, one row for each of ``problem.members``. None if they were left on a cluster.
     trace : DataFrame
-        One row for each observation: wakes, time, value (the objective), vectors, bytes, and what was observed.
+        One row for each observation: wakes, time, value (the objective), vectors, bytes, and observed values.
     wakes : int
-        How many times an agent woke.
+        Number of wakes of agents.
     time : float
         Simulated time, in mean intervals between two wakes of one agent.
     messages, vectors, bytes : int
-        What the agents sent, the initial swap included: messages, vectors of p numbers, bytes on the wire.
+        Amount sent by agents, including the initial exchange: messages, vectors of p numbers, bytes on the wire.
     tally : (kinds, 2) ndarray
         Messages and numbers sent, for each kind of message of the method.
     lost, duplicated : int
         Messages that the network lost or delivered twice (see :class:`coterie.Conditions`).
     seed : int or None
     before : Run or None
-        What came first, if this is a second half (:meth:`after`): its messages are in the account, not in the tally.
+        Earlier part of the run, if this is the second part (:meth:`after`): its messages are in the account, not in the
+        tally.
     plan : coterie.privacy.Plan or None
-        Of a private method: what it claims, and the noise of every release.
+        For private methods: the claim, and the noise of every release.
     epsilon, delta : float or None
-        Of a private method: what everything that an agent sent may claim, a warm start included, but not models that
-        were given to start from. After a run in the clear (:meth:`after`), nothing.
+        For private methods: the guarantee for everything that an agent sent, including a warm start, but not initial
+        models that were given. None after a run without privacy (:meth:`after`).
     published : (n, p) ndarray or None
-        Models as they were sent last. The trace is about these; ``theta`` is what agents have for themselves, which is
-        the same unless a private method has a final step.
+        Models as last sent. The trace is about these models; ``theta`` holds the agents' own models, which
+        are equal unless a private method has a final step.
     fetched : tuple
-        What a function that was given as ``fetch`` has returned on each shard, in the order of the agents.
+        Results of the function given as ``fetch`` on each shard, in the order of the agents.
     population : Population or None
-        Of pooling by gossip: what each agent takes for the population at the end, with ``mean`` (n, p),
-        the common model, ``variance`` (n, p), how much personal models differ from it, and ``noise`` (n,).
+        For pooling by gossip: each agent's final estimate of the population, with ``mean`` (n, p), the common model,
+        ``variance`` (n, p), the variance of personal models about it, and ``noise`` (n,).
     state : State or None
-        Where it stopped, for ``simulate(..., start=run)`` to go on from there; None if it was not kept.
+        State for ``simulate(..., start=run)`` to continue from; None if it was not kept.
     """
 
     problem: Any
@@ -85,12 +86,12 @@ class Run:
     state: State | None = field(default=None, compare=False)
 
     def after(self, before: Run) -> Run:
-        """The second half of a run that began with another: one trace, one account.
+        """Join this run, as second part, to an earlier one: one trace, one account.
 
         Parameters
         ----------
         before : Run
-            Of the same agents.
+            Run of the same agents.
 
         Returns
         -------
@@ -104,7 +105,7 @@ class Run:
         >>> ct.simulate(problem, "cd", wakes=4, start=first.theta).after(first).wakes
         7
         """
-        # A learned graph has a cost of its own, which it keeps.
+        # A learned graph has a price of its own, which is kept.
         cost = before.method.rule.regularizer(self.problem) if isinstance(before.method, Learned) else 0.0
         trace = self.trace.assign(
             value=self.trace["value"] + cost,
@@ -131,26 +132,26 @@ class Run:
 
     @property
     def value(self) -> float:
-        """The objective at the end."""
+        """Final value of the objective."""
         return float(self.trace["value"].iloc[-1])
 
     @property
     def honest(self) -> np.ndarray:
-        """Who sent what the method says, (n,) of True and False: all agents but those of :class:`coterie.robust.Attacked`."""
+        """Agents that follow the method, (n,) of bool: all but the liars of :class:`coterie.robust.Attacked`."""
         return ~np.isin(np.arange(self.problem.n), self.method.inspection.liars)
 
     @property
     def graph(self) -> Graph:
-        """The graph at the end: learned, or as it was given. Of a ShardedProblem, nobody has it."""
+        """Final graph: learned, or as given. Not available for a ShardedProblem."""
         return self.problem.graph
 
     def bits(self, number_bits: int = 64) -> float:
-        """What was sent in bits, as DADA, Section D counts them: contents only, an index as log2 of the dictionary.
+        """Return the information sent, in bits, as counted in DADA, Section D: contents only, an index as log2 p.
 
         Parameters
         ----------
         number_bits : int
-            Of a real number, Z in the paper, which takes 32.
+            Number of bits of a real number, Z in the paper, which uses 32.
 
         Returns
         -------
@@ -160,21 +161,21 @@ class Run:
         --------
         >>> import coterie as ct
         >>> problem = ct.Problem.propagation([[0.0], [2.0]], ct.graphs.complete(2))
-        >>> ct.simulate(problem, "cd", wakes=3).bits(32)  # two models to begin with, and one for each wake
+        >>> ct.simulate(problem, "cd", wakes=3).bits(32)  # two initial models, and one for each wake
         160.0
         """
         bounds, bits = Bounds(self.problem.p, outputs=self.problem.outputs), 0.0
-        for kind, (messages, numbers) in enumerate(self.tally.tolist()):  # none of a baseline
+        for kind, (messages, numbers) in enumerate(self.tally.tolist()):  # empty for a baseline
             bits += bits_of(self.method.messages[kind], messages, numbers, bounds, number_bits)
         return bits + (self.before.bits(number_bits) if self.before else 0.0)
 
     def model(self, agent: Any) -> np.ndarray:
-        """The model of one agent.
+        """Return the model of one agent.
 
         Parameters
         ----------
         agent : hashable
-            Its id; of a ShardedProblem, its number.
+            Id of the agent; for a ShardedProblem, its number.
 
         Returns
         -------
@@ -189,7 +190,7 @@ class Run:
         [2.0]
         """
         if self.theta is None:
-            raise ParameterError("the models were left on the cluster: ask for them with fetch=True")
+            raise ParameterError("the models were left on the cluster: pass fetch=True to simulate")
         if isinstance(self.problem, ShardedProblem):
             return self.theta[agent].copy()
         return self.theta[self.problem.data.index(agent)].copy()

@@ -1,12 +1,12 @@
 """One block of agents, as an actor of a cluster: it builds its part of the problem, and runs the loop of one process.
 
-Agents of the block are numbered from 0 in its arrays, and the neighbours that they have elsewhere, in the order of their
-numbers, come after them. Those of one other shard stand side by side, and the other shard has the same list: so what
-goes from shard to shard need not say much.
+Agents of the block are numbered from 0 in its arrays; neighbours on other shards follow, in the order of their numbers.
+Neighbours on one other shard are contiguous, and the other shard has an equal list, so that messages between shards
+can refer to positions in this list.
 
-The last messages of a method that ``publishes`` are stored once (:class:`~coterie.core.arrays.Heard`), those from
-elsewhere as well: one row for each agent that has spoken goes to each shard where it has a neighbour. All other messages
-go one by one, as they are.
+The last messages of a method that ``publishes`` are stored once (:class:`~coterie.core.arrays.Heard`), including those
+from other shards: one row for each agent that has sent something goes to each shard where it has a neighbour. All other
+messages are sent one by one, unchanged.
 """
 
 from __future__ import annotations
@@ -32,69 +32,69 @@ from .cluster import check_importable
 from .drivers import seeds, undeliverable
 from .parallel import Team
 
-#: Messages in the box of a shard, which is emptied when the next event might fill it.
-BOX = 4096
-#: Wakes of all agents that are drawn at a time.
-CHUNK = 1 << 17
+#: Capacity of a shard's outgoing buffer, in messages; it is emptied when the next event might fill it.
+BUFFER_MESSAGES = 4096
+#: Number of wakes, of all agents, that are drawn at a time.
+WAKES_PER_DRAW = 1 << 17
 
 
 class Facts(NamedTuple):
-    """What the other shards, and the driver, need to know of a part."""
+    """Facts about a part of the problem, for other shards and the driver."""
 
     n_features: int
-    largest: int  # the most rows of an agent
-    edges: np.ndarray  # (shards,) how many there are to each
+    largest: int  # largest number of rows of an agent
+    edges: np.ndarray  # (shards,) number of edges to each shard
     in_balls: bool  # whether models stay in balls
 
 
 class Summary(NamedTuple):
-    """What a shard says after a step."""
+    """Result of a step of a shard."""
 
     account: np.ndarray
-    sent: int  # messages, or rows, that it hands out
-    records: list[Record]  # what it has logged
+    sent: int  # number of messages, or rows, sent to other shards
+    records: list[Record]  # log records
 
 
-class Rows(NamedTuple):
+class PublishedRows(NamedTuple):
     """What agents of one shard have published, for another."""
 
-    place: np.ndarray  # (rows,) whose it is: place among those that are tied to the other shard
+    place: np.ndarray  # (rows,) agent, as a position among those with neighbours on the other shard
     text: np.ndarray  # (rows, p)
 
 
 Edges = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
-class Batch(NamedTuple):
+class MessageBatch(NamedTuple):
     """Messages from one shard to another."""
 
-    sender: np.ndarray  # (messages,) number of the agent
-    to: np.ndarray  # (messages,) likewise
+    sender: np.ndarray  # (messages,) number of the sending agent
+    to: np.ndarray  # (messages,) number of the receiving agent
     kind: np.ndarray  # (messages,)
     length: np.ndarray  # (messages,)
-    text: np.ndarray  # the numbers of all messages, one after the other
+    text: np.ndarray  # numbers of all messages, one after the other
 
 
 class Shard:
-    """A block of agents. What it refuses comes out of its methods as it is: making it refuses nothing."""
+    """A block of agents. Errors are raised by its methods, never by its constructor."""
 
     def __init__(self, level: int):
         self.log = WorkerLog(level)
 
     def ready(self) -> None:
-        """Nothing; but who is answered knows that the shard has its CPUs."""
+        """Do nothing: the answer shows that the shard has its CPUs."""
 
-    # -- its part of the problem -----------------------------------------------------------------------------------
+    # -- the part of the problem -----------------------------------------------------------------------------------
 
     def load(self, block: Block | ShardedProblem, pose: Pose, cuts: np.ndarray, k: int, method: Any) -> Facts:
-        """Take in the agents, or build them; the shards are cut at ``cuts``, and this is number ``k`` of them."""
+        """Store the agents, or build them; the shards are cut at ``cuts``, and this is shard ``k``."""
         self.method, self.cuts, self.first, self.last = method, cuts, int(cuts[k]), int(cuts[k + 1])
         built = isinstance(block, ShardedProblem)
         if isinstance(block, ShardedProblem):
             block = block.block(self.first, self.last)
         self.part = assembled(block, pose, self.first, self.last)
         number, here, problem = self.part.number, self.part.here, self.part.problem
-        if built:  # of a problem that comes from one place, all of it has been judged there
+        if built:  # a problem from one process was checked there
             check_importable(problem.loss)
             check_fit(method, self.part.fitting())
         self.size = self.last - self.first
@@ -107,14 +107,14 @@ class Shard:
         return Facts(problem.p, int(problem.data.sizes.max(initial=1)), edges, bool(np.isfinite(problem.radius)))
 
     def edges_to(self, k: int) -> Edges:
-        """Edges to agents of shard k, sorted: this end, the other end, and weights."""
+        """Return edges to agents of shard k, sorted: this end, the other end, and weights."""
         there = np.flatnonzero((self.peer >= self.cuts[k]) & (self.peer < self.cuts[k + 1]))
         graph, here = self.part.problem.graph, self.part.here
         weight = graph.weight[graph.start[here.start] : graph.start[here.stop]]
         return self.owner[there], self.peer[there], weight[there]
 
     def compare(self, k: int, edges: Edges) -> None:
-        """Raise unless the edges of shard k to this one are those of this one to shard k."""
+        """Raise unless the edges of shard k to this shard equal those of this shard to shard k."""
         order = np.lexsort((edges[0], edges[1]))
         theirs, mine = (edges[1][order], edges[0][order], edges[2][order]), self.edges_to(k)
         if all(map(np.array_equal, mine, theirs)):
@@ -136,7 +136,7 @@ class Shard:
         seed: Any,
         jobs: int,
     ) -> None:
-        """Make the agents' arrays, and the state of the method in it."""
+        """Create the agents' arrays, and the state of the method."""
         here, self.n, self.goals = self.part.here, n, goals
         self.method = method = _told(self.method, largest)
         self.problem = problem = self.part.problem.among(largest)
@@ -154,22 +154,22 @@ class Shard:
         self.account = loop.new_account(method)
         abroad = np.bincount(self.owner[self.arrays.peer >= self.size] - self.first, minlength=self.size)
         self.most = 0 if traffic.publishes else int(traffic.max_messages + traffic.broadcasts * abroad.max())
-        room = max(BOX, self.most) if self.most else 0
+        room = max(BUFFER_MESSAGES, self.most) if self.most else 0
         self.egress = loop.new_egress(room, longest(lengths_of(method.messages, problem.p)))
         self.out: list[Any] = []
-        # Who is tied to each goal, and where those of the goal stand in the list of who is elsewhere.
+        # Agents with neighbours on each goal, and positions of the goal's agents in the list of agents elsewhere.
         goal = self._shard_of(self.peer)
-        self.tied = [np.unique(self.owner[goal == k]) - self.first for k in goals]
+        self.bordering = [np.unique(self.owner[goal == k]) - self.first for k in goals]
         self.spans = [tuple(np.searchsorted(self.away, self.cuts[k : k + 2]).tolist()) for k in goals]
         self.spoke = np.zeros(self.size, bool)
-        # All shards draw the same chance, and each takes what is for its agents.
+        # All shards draw equal random numbers, and each keeps those of its agents.
         self.who, _, self.fate = seeds(seed, 3)
         self.done = 0
         parallel = jobs > 1 and traffic.publishes and traffic.footprint
         self.team = Team(jobs, self.part.number.shape[0]) if parallel else None
 
     def _arrays(self, problem: Problem, choice: str | np.ndarray) -> AgentArrays:
-        """The agents' arrays of the block: its agents first, then who is elsewhere."""
+        """Return the arrays of the block: its own agents first, then neighbours elsewhere."""
         once, here = self.method.traffic.publishes, self.part.here
         word = choice if isinstance(choice, str) else "uniform"
         arrays = part_of(arrays_of(problem, word, once=once, batch=self.method.training.batch), here.start, here.stop)
@@ -194,9 +194,9 @@ class Shard:
         return self._summary(0)
 
     def step(self, count: int, send: bool, *batches: Any) -> Any:
-        """Take in messages, one batch from each goal; let ``count`` agents of all shards wake, those that are here.
+        """Deliver messages, one batch from each goal; then run this block's share of the next ``count`` wakes.
 
-        Returns a summary; if messages are to be sent, followed by those to each goal.
+        Return a summary; if messages are to be sent, followed by the batches for each goal.
         """
         for goal, batch in enumerate(batches):
             (self._read if self.method.traffic.publishes else self._accept)(goal, batch)
@@ -209,9 +209,9 @@ class Shard:
         return (summary, *parts) if parts else summary
 
     def _draws(self, count: int) -> Iterator[tuple[np.ndarray, ...]]:
-        """Who wakes here, with which dice, and when: of so many wakes of all agents."""
+        """Yield agents, random numbers and times of this block's wakes among `count` wakes of all agents."""
         while count:
-            some = min(count, CHUNK)
+            some = min(count, WAKES_PER_DRAW)
             order, dice = self.who.integers(0, self.n, some), self.fate.random((some, self.method.traffic.dice))
             mine = np.flatnonzero((order >= self.first) & (order < self.last))
             yield order[mine] - self.first, np.full(mine.shape[0], VACANT), dice[mine], (self.done + mine) / self.n
@@ -229,7 +229,7 @@ class Shard:
             self.settle()
 
     def settle(self) -> bool:
-        """Raise if a message was refused, and make room where an agent needs it. Says whether one did."""
+        """Raise if a message was refused, and make room where an agent needs it. Return whether one did."""
         if self.outbox.cursor[REFUSED] or self.egress.counter[1]:
             raise undeliverable(self.method, self.outbox)
         short = bool(self.outbox.cursor[NEEDS_ROOM])
@@ -248,25 +248,25 @@ class Shard:
 
     # -- messages of a method that publishes ------------------------------------------------------------------------
 
-    def _published(self) -> list[Rows]:
-        """For each goal, the last messages of those who may have spoken since the last time."""
+    def _published(self) -> list[PublishedRows]:
+        """Return, for each goal, the last messages of agents that may have sent something since the last time."""
         message, parts = self.edge[0].message, []
-        for tied in self.tied:
-            place = np.flatnonzero(self.spoke[tied])
-            parts.append(Rows(place.astype(np.int32), message[tied[place]]))
+        for agents in self.bordering:
+            place = np.flatnonzero(self.spoke[agents])
+            parts.append(PublishedRows(place.astype(np.int32), message[agents[place]]))
         self.spoke[:] = False
         return parts
 
-    def _read(self, goal: int, rows: Rows) -> None:
-        """Take in what agents of a goal have published."""
+    def _read(self, goal: int, rows: PublishedRows) -> None:
+        """Store published models of agents of a goal."""
         self.edge[0].message[self.size + self.spans[goal][0] + rows.place] = rows.text
 
     # -- other messages ---------------------------------------------------------------------------------------------
 
     def _room(self) -> int:
-        """How many events the box has room for, whatever they send; at least one."""
+        """Return how many events fit into the buffer, whatever they send; at least one."""
         if not self.most:
-            return CHUNK
+            return WAKES_PER_DRAW
         if self.egress.to.shape[0] - self.egress.counter[0] < self.most:
             self._empty()
         return int((self.egress.to.shape[0] - self.egress.counter[0]) // self.most)
@@ -279,8 +279,8 @@ class Shard:
             self.out.append((*(part[:count].copy() for part in parts), text))
         egress.counter[0] = 0
 
-    def _messages(self) -> list[Batch]:
-        """The messages to each goal, in the order in which they were posted."""
+    def _messages(self) -> list[MessageBatch]:
+        """Return the messages to each goal, in the order in which they were posted."""
         self._empty()
         none = (np.zeros(0, np.int64),) * 4
         parts, self.out = self.out or [(*none, np.zeros(0))], []
@@ -288,7 +288,7 @@ class Shard:
         lost = np.flatnonzero((to < 0) | (to >= self.part.number.shape[0]))
         if lost.size:
             raise CapacityError(
-                f"{self.method!r} posted a message that cannot be delivered: to no agent's address, {to[lost[0]]}"
+                f"{self.method!r} posted a message that cannot be delivered: {to[lost[0]]} is no agent's address"
             )
         begin = np.concatenate([[0], np.cumsum(length)])
         number = np.min_scalar_type(self.n)
@@ -297,7 +297,7 @@ class Shard:
             mine = np.flatnonzero((to >= self.size + first) & (to < self.size + last))
             entries = np.repeat(begin[mine] - np.cumsum(length[mine]) + length[mine], length[mine])
             batches.append(
-                Batch(
+                MessageBatch(
                     (sender[mine] + self.first).astype(number),
                     self.away[to[mine] - self.size].astype(number),
                     kind[mine].astype(np.uint8),
@@ -307,12 +307,12 @@ class Shard:
             )
         return batches
 
-    def _accept(self, goal: int, batch: Batch) -> None:
-        """Take in messages of agents of a goal."""
+    def _accept(self, goal: int, batch: MessageBatch) -> None:
+        """Deliver messages from agents of a goal."""
         sender = self.size + np.searchsorted(self.away, batch.sender.astype(np.int64))
         to, kind, length = (part.astype(np.int64) for part in (batch.to, batch.kind, batch.length))
         to -= self.first
-        text = np.zeros((to.shape[0], self.outbox.text.shape[1]))  # a handler may write on a message
+        text = np.zeros((to.shape[0], self.outbox.text.shape[1]))  # a copy: a handler may write into a message
         text[_used(text, length)] = batch.text
         done = 0
         while done < to.shape[0]:
@@ -321,23 +321,23 @@ class Shard:
             done += loop.accept(*self._agents(), *self._boxes(), *messages)
             self.settle()
 
-    # -- what can be asked of it -----------------------------------------------------------------------------------
+    # -- results ---------------------------------------------------------------------------------------------------
 
     @property
     def theta(self) -> np.ndarray:
-        """Models as agents would use them now."""
+        """Return models as agents would use them now."""
         return shown_by(*self._agents())
 
     def border(self) -> Any:
-        """Models of those who are tied to each goal, as they are now."""
+        """Return current models of agents with neighbours on each goal."""
         theta = self.theta
-        parts = tuple(theta[tied] for tied in self.tied)
+        parts = tuple(theta[agents] for agents in self.bordering)
         return parts if len(parts) != 1 else parts[0]
 
     def measure(self, *borders: np.ndarray) -> tuple[float, float]:
-        """The part of the objective that belongs to the agents of this block, and of its gap where models are in balls.
+        """Return the block's part of the objective, and of its gap if models are in balls.
 
-        An edge counts for its lower end.
+        An edge belongs to the block of its lower end.
         """
         problem, here = self.problem, self.part.here
         away = np.zeros((self.away.shape[0], problem.p))
@@ -348,21 +348,21 @@ class Shard:
         return value, float(problem.gaps(theta)[here].sum()) if np.isfinite(problem.radius) else 0.0
 
     def models(self, final: bool) -> np.ndarray:
-        """Models of the agents: as they are, or those that the agents have in the end."""
+        """Return the agents' models: as they are now, or their final models."""
         return finished_by(*self._agents()) if final else self.theta.copy()
 
     def call(self, function: Callable[[int, np.ndarray], Any]) -> Any:
-        """What a function makes of the number of the first agent, and of the models that they have in the end."""
+        """Return the result of a function of the number of the first agent, and of the final models."""
         return function(self.first, self.models(True))
 
     def population(self) -> tuple[np.ndarray, ...]:
-        """What the agents take for the population."""
+        """Return the agents' estimates of the population."""
         found: tuple[np.ndarray, ...] = self.method.inspection.population(self.arrays, self.own, self.edge)
         return found
 
 
 def _models(problem: Problem, start: str | np.ndarray, here: slice) -> np.ndarray:
-    """Models before the first wake."""
+    """Return models before the first wake."""
     if isinstance(start, str):
         return problem.local()[here] if start == "local" else np.zeros((here.stop - here.start, problem.p))
     whole = np.zeros((problem.n, problem.p))
@@ -373,7 +373,7 @@ def _models(problem: Problem, start: str | np.ndarray, here: slice) -> np.ndarra
 
 
 def _told(method: Any, largest: int) -> Any:
-    """The same method, where terms of privacy that ask for the most rows of an agent are told: it may be elsewhere."""
+    """Return the method with the largest number of rows of any agent in its privacy terms, if these lack it."""
     if isinstance(method, Terms):
         return method if method.max_rows else method._replace(max_rows=largest)
     if not hasattr(method, "_fields"):
@@ -382,6 +382,6 @@ def _told(method: Any, largest: int) -> Any:
 
 
 def _used(text: np.ndarray, length: np.ndarray) -> np.ndarray:
-    """Which numbers of a box are those of messages of some lengths."""
+    """Return a mask of the numbers in a buffer that belong to messages of the given lengths."""
     used: np.ndarray = np.arange(text.shape[1]) < length[:, None]
     return used

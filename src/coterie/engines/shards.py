@@ -1,13 +1,13 @@
-"""Blocks of agents as actors of a cluster: the compiled loop of :mod:`coterie.core.loop` in each, messages between them.
+"""Blocks of agents as actors of a cluster: each runs the compiled loop of :mod:`coterie.core.loop`.
 
-Time goes in supersteps of n wakes, so that every agent wakes about once in each. Who wakes, and in which order, follows
-from the seed alone: all shards draw the same, and every one wakes its own. A message within a shard arrives before the
-next agent there wakes; one to another shard leaves at the end of the superstep and arrives at the beginning of the
-next, at most n wakes late, whatever the machines are doing. This is all that differs from one process, and with one
-shard nothing does. Where a superstep ends does not depend on when somebody looks.
+Time is divided into supersteps of n wakes, in which every agent wakes about once. The order of wakes depends on the
+seed alone: all shards draw equal wakes, and each runs those of its agents. A message within a shard arrives before the
+next agent there wakes; a message to another shard leaves at the end of the superstep and arrives at the beginning of
+the next, at most n wakes late, whatever the speed of the machines. There is no other difference to one process, and
+none at all with one shard. The ends of supersteps do not depend on observations.
 
-Rows, edges, messages and models stay on the shards (:mod:`coterie.engines.shard`); this process passes on references, and
-gets sums.
+Rows, edges, messages and models stay on the shards (:mod:`coterie.engines.shard`); this process handles references and
+sums only.
 """
 
 from __future__ import annotations
@@ -28,32 +28,32 @@ from ..problem.baselines import Baseline
 from ..problem.sharded import block_of, pose_of
 from .arrays import check_choice, choices
 from .cluster import Cluster, check_cluster, check_importable
-from .drivers import ELSEWHERE, Asked, Driver, Options, seeds
+from .drivers import USUAL_REFUSALS, Asked, Driver, Options, seeds
 from .shard import Facts, Shard, Summary
 
 log = logging.getLogger("coterie")
 
-#: Supersteps asked for before the first of them must be done.
-AHEAD = 8
-#: Wakes whose times are drawn at a time.
-CHUNK = 1 << 17
-IN_WAKES = "{name}=... does not go with engine=ct.Cluster(...): say how long in wakes, and leave it out"
+#: Number of supersteps submitted ahead of the first unfinished one.
+SUPERSTEPS_AHEAD = 8
+#: Number of wakes whose times are drawn at a time.
+WAKES_PER_DRAW = 1 << 17
+IN_WAKES = "{name}=... does not go with engine=ct.Cluster(...): pass wakes=... instead"
 
 
 class Shards(Driver):
-    """Agents on the shards of a cluster, which cut up a problem of this process, or build their own."""
+    """Agents on the shards of a cluster, which hold parts of this process's problem, or build their own."""
 
-    refuses = {"lock_free": ELSEWHERE["lock_free"]} | {
+    refuses = {"lock_free": USUAL_REFUSALS["lock_free"]} | {
         name: IN_WAKES.format(name=name) for name in ("events", "conditions", "capacity")
     }
 
     @classmethod
     def settings(cls, asked: Asked, options: Options) -> dict[str, Any]:
-        """Where to run."""
+        """Check the engine."""
         return super().settings(asked, options) | {"engine": options.engine}
 
     def __init__(self, asked: Asked, choice: Any, engine: Cluster):
-        # Not the base class's: the state of the agents is on their shards.
+        # The base class is not initialised: the state of the agents is on the shards.
         self.method, self.n, self.pace = asked.method, asked.problem.n, asked.problem.n
         self._posed, self.total = asked.problem, asked.total
         self.when = seeds(asked.seed, 3)[1]
@@ -76,7 +76,7 @@ class Shards(Driver):
         self.cuts = np.linspace(0, self.n, count + 1).astype(np.int64)
         self.inbox: list[list[Any]] = [[] for _ in range(count)]
         self.accounts = [loop.new_account(self.method) for _ in range(count)]
-        self.pending: list[list[Any]] = []  # summaries that nobody has read yet, None where a shard had nothing to do
+        self.pending: list[list[Any]] = []  # summaries not read yet; None for a shard without work
         actor = ray.remote(num_cpus=engine.cpus, scheduling_strategy="SPREAD")(Shard)
         self.shards = [actor.remote(log.getEffectiveLevel()) for _ in range(count)]
         facts = self._load(engine.cpus)
@@ -85,8 +85,8 @@ class Shards(Driver):
         self.meet(None)
 
     def close(self) -> None:
-        """Give the CPUs back."""
-        log.info("%d messages went from shard to shard in %d wakes", self._handed, self.done)
+        """Release the CPUs."""
+        log.info("%d messages went between shards in %d wakes", self._handed, self.done)
         for shard in self.shards:
             self.ray.kill(shard)
         self.shards = []
@@ -95,7 +95,7 @@ class Shards(Driver):
     # -- the parts of the problem ----------------------------------------------------------------------------------
 
     def _load(self, cpus: float) -> list[Facts]:
-        """Let every shard take in its agents, or build them."""
+        """Let every shard store its agents, or build them."""
         await_all(self.ray, [shard.ready.remote() for shard in self.shards], f"shard(s) of {cpus:g} CPU(s) each")
         problem, loaded = self._posed, []
         pose = problem.pose if isinstance(problem, ShardedProblem) else pose_of(problem)
@@ -108,20 +108,20 @@ class Shards(Driver):
             if fact.n_features != facts[0].n_features:
                 raise DataError(
                     f"agents from {self.cuts[k]} on have {fact.n_features} features, and those from 0 on "
-                    f"{facts[0].n_features}: build must give all of them the same"
+                    f"{facts[0].n_features}: build must return equal numbers of features"
                 )
         return facts
 
     def _begin(self, facts: list[Facts], asked: Asked, choice: Any, jobs: int) -> None:
-        """Compare edges, and let the shards make their agents' arrays."""
+        """Compare edges, and let the shards create their agents' arrays."""
         edges = np.stack([fact.edges for fact in facts])
-        tied = (edges + edges.T) > 0
-        self.goals = [np.flatnonzero(row) for row in tied]  # messages go along edges, which have two ends
+        connected = (edges + edges.T) > 0
+        self.goals = [np.flatnonzero(row) for row in connected]  # shards to exchange messages with: edges have two ends
         if isinstance(self._posed, ShardedProblem):
             self._get(
                 [
                     self.shards[b].compare.remote(a, self.shards[a].edges_to.remote(b))
-                    for a, b in np.argwhere(np.triu(tied)).tolist()
+                    for a, b in np.argwhere(np.triu(connected)).tolist()
                 ]
             )
         probabilities = choice if isinstance(choice, str) else choices(choice, self._posed)
@@ -138,26 +138,25 @@ class Shards(Driver):
 
     @property
     def problem(self) -> Any:
-        """The problem, or what it is built of."""
+        """The problem, or the description that it is built from."""
         return self._posed.with_features(self.p) if isinstance(self._posed, ShardedProblem) else self._posed
 
-    # -- what can be asked of it -----------------------------------------------------------------------------------
+    # -- results ---------------------------------------------------------------------------------------------------
 
     @property
     def shared(self) -> int:
-        """How many numbers of a model may be sent: all."""
+        """Number of parameters of a model that may be sent: all."""
         return int(self.p)
 
-    @property  # type: ignore[override]  # nobody writes it: it is a sum over the shards
+    @property  # type: ignore[override]  # read-only: a sum over the shards
     def account(self) -> np.ndarray:
-        """What was sent, up to the last wake that was asked for."""
+        """The account of what was sent, up to the last requested wake."""
         self._read(0)
         total: np.ndarray = np.sum(self.accounts, axis=0)
         return total
 
     @property
     def theta(self) -> np.ndarray:
-        """Models, read-only; fetched once for each time that agents woke."""
         if self._models is None:
             self._models = self._fetched(False)
             self._models.flags.writeable = False
@@ -165,26 +164,24 @@ class Shards(Driver):
 
     @property
     def final(self) -> np.ndarray:
-        """Models that the agents have in the end: those of :attr:`theta`, or what they keep to themselves."""
         return self.theta.copy() if self.method.privacy.finish is None else self._fetched(True)
 
     def _fetched(self, final: bool) -> np.ndarray:
         return np.concatenate(self._get([shard.models.remote(final) for shard in self.shards]))
 
     def call(self, function: Any) -> tuple[Any, ...]:
-        """What a function makes of the models on each shard."""
+        """Return the results of a function of the models on each shard."""
         return tuple(self._get([shard.call.remote(function) for shard in self.shards]))
 
     @property
     def population(self) -> Any:
-        """What each agent takes for the population, of a method that learns one; else None."""
         if self.method.inspection.population is None:
             return None
         parts = self._get([shard.population.remote() for shard in self.shards])
         return type(parts[0])(*map(np.concatenate, zip(*parts, strict=True)))
 
     def measures(self) -> dict[str, float]:
-        """The objective, added up on the shards: models travel between neighbours, and no further."""
+        """Return the objective, summed over the shards: models are sent to neighbours' shards only."""
         borders: list[list[Any]] = [[] for _ in self.shards]
         for goals, shard in zip(self.goals, self.shards, strict=True):
             if len(goals):
@@ -198,32 +195,31 @@ class Shards(Driver):
     # -- wakes -----------------------------------------------------------------------------------------------------
 
     def meet(self, arrays: Any, who: Any = None) -> None:
-        """Let all agents greet their neighbours."""
         self.pending.append([shard.greet.remote() for shard in self.shards])
         self._deliver_all()
 
     def change(self, problem: Problem) -> None:
-        """Not on a cluster."""
-        raise ParameterError("a cluster goes on with the problem it began with: leave changes out, or engine")
+        """Raise an error: not supported on a cluster."""
+        raise ParameterError("a cluster cannot change the problem during a run: leave changes out, or engine")
 
     def advance(self, steps: int, budget: loop.Budget) -> None:
-        """Ask for so many steps; a cluster has no budget but them."""
+        """Take `steps` steps; the cluster supports no other budget."""
         at = 0
         while at < steps:
             begun = self.done % self.n
             count = min(steps - at, self.n - begun)
             self._step(begun == 0, begun + count == self.n, count)
             at, self.done = at + count, self.done + count
-        for first in range(0, steps, CHUNK):
-            intervals = self.when.standard_exponential(min(CHUNK, steps - first))
-            # Added one by one: sums do not depend on how a run is divided.
+        for first in range(0, steps, WAKES_PER_DRAW):
+            intervals = self.when.standard_exponential(min(WAKES_PER_DRAW, steps - first))
+            # Added one by one, so that sums do not depend on how a run is divided.
             self.elapsed = float(np.cumsum(np.append(self.elapsed, intervals))[-1])
         self.time = self.elapsed / self.n
         if self.done >= self.total:
             self._deliver_all()
 
     def _step(self, receive: bool, send: bool, count: int) -> None:
-        """A superstep, or a piece of one: messages are received where it begins and sent where it ends."""
+        """Run a superstep, or a part of it: messages are received at its beginning and sent at its end."""
         self._models = None
         inbox, sent = self.inbox, [[] for _ in self.shards] if send else self.inbox
         summaries: list[Any] = []
@@ -235,14 +231,14 @@ class Shards(Driver):
             summaries.append(summary)
             if send:
                 for goal, batch in zip(self.goals[k], messages, strict=True):
-                    sent[goal].append(batch)  # a reference: the messages themselves go from shard to shard
+                    sent[goal].append(batch)  # a reference: the messages themselves go between shards
         self.inbox = sent
         self.pending.append(summaries)
-        self._read(AHEAD)
+        self._read(SUPERSTEPS_AHEAD)
 
     def _deliver_all(self) -> None:
-        """Until no message is under way."""
-        # In the middle of a superstep all messages received have been read; those to send are still on the shards.
+        """Deliver messages until none is in transit."""
+        # Within a superstep all received messages have been read, and messages to send are still on the shards.
         receive = self.done % self.n == 0
         while True:
             self._step(receive, True, 0)
@@ -252,7 +248,7 @@ class Shards(Driver):
                 return
 
     def _read(self, behind: int) -> None:
-        """Read summaries until only so many are not read."""
+        """Read summaries until at most `behind` are left."""
         while len(self.pending) > behind:
             summaries: list[Summary] = self._get(self.pending.pop(0))
             self._sent = sum(summary.sent for summary in summaries)
@@ -262,18 +258,18 @@ class Shards(Driver):
                 replay(summary.records)
 
     def _get(self, references: list[Any]) -> list[Any]:
-        """What shards have answered; an error of theirs as it was."""
+        """Return the answers of shards; raise their errors as they were."""
         try:
             with causes(self.ray):
                 return list(self.ray.get(references))
         except CoterieError as error:
             for reference in self.ray.wait(references, num_returns=len(references), timeout=1.0)[0]:
-                with suppress(Exception):  # most often the same error; what nobody asks for, Ray prints
+                with suppress(Exception):  # usually an equal error; Ray prints errors that are not fetched
                     self.ray.get(reference)
             cause: Any = error.__cause__
             while isinstance(cause, self.ray.exceptions.RayTaskError) and isinstance(cause.cause, BaseException):
                 cause = cause.cause
-            if isinstance(cause, gone(self.ray)):  # or its machine, with messages of it
+            if isinstance(cause, gone(self.ray)):  # or its machine, with messages of the shard
                 raise ClusterError(
                     "a shard is gone, and its agents with it: a simulation keeps no checkpoints, start it again "
                     f"({cause})"
@@ -282,7 +278,7 @@ class Shards(Driver):
 
 
 def check_engine(method: Any, problem: Any, options: Options, others: Mapping[str, Any]) -> None:
-    """Refuse an engine that is none, and what a cluster cannot do; `others` must be left out."""
+    """Refuse an engine that is not a Cluster, and what a cluster does not support; `others` must be left out."""
     engine, choice = options.engine, options.choice
     check_cluster(engine)
     Shards.refuse(options, problem.n)
@@ -293,19 +289,18 @@ def check_engine(method: Any, problem: Any, options: Options, others: Mapping[st
         raise ParameterError(f"engine=ct.Cluster(...): {method!r} is computed in one place: leave engine out")
     if method.edges.spare:
         raise ParameterError(
-            f"engine=ct.Cluster(...): {method!r} learns who is tied to whom, and a shard only knows the edges that its "
-            "agents began with; leave engine out, or learn the graph first, with ct.learn_graph(...), and run "
+            f"engine=ct.Cluster(...): {method!r} learns the graph, and a shard only knows its agents' initial edges; "
+            "leave engine out, or learn the graph first, with ct.learn_graph(...), and run "
             f"{method.method!r} on it"
         )
     if isinstance(problem, Problem) and not problem.has_optimum:
         raise MismatchError(
-            "engine=ct.Cluster(...) runs linear models whose parameters are all tied: leave engine out, and this one "
-            "runs in this process"
+            "engine=ct.Cluster(...) runs only linear models whose parameters are all tied: leave engine out"
         )
     if method.traffic.sums or (isinstance(problem, Problem) and problem.graph.directed):
         raise ParameterError(
-            f"engine=ct.Cluster(...): {method!r} sends what neighbours add up, or along one-way edges, and shards "
-            "pass on the last message of each agent, along edges that are mutual; leave engine out"
+            f"engine=ct.Cluster(...): {method!r} sends running sums, or along one-way edges, and shards "
+            "forward only the last message of each agent, along mutual edges; leave engine out"
         )
     check_choice(choice)
     if isinstance(problem, ShardedProblem):

@@ -1,4 +1,4 @@
-"""Simulate a network of agents: Poisson clocks, exact accounts, any observer."""
+"""Simulate a network of agents with Poisson clocks, exact accounts, and any observers."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from ..problem.baselines import Baseline, resolve_method
 from .drivers import Asked, Driver, Immediate, Synchronous, Timed, options_of, seeds
 from .run import CLAIM, Run
 from .shards import Shards, check_engine
-from .state import SMALL, State
-from .watching import Told, watchers_of, watching
+from .state import MAX_KEPT_BYTES, State
+from .watching import Notifier, watchers_of, watching
 
 Observer = Callable[[np.ndarray], float]
-#: How the note begins that tells that noise was simulated.
+#: Beginning of the note that noise was simulated.
 SIMULATED = "simulated noise"
 Changes = Sequence[tuple[int, Problem]]
 
-#: Columns of a trace that an observer may not take.
+#: Columns of a trace, whose names observers cannot use.
 COLUMNS = ("wakes", "time", "value", "vectors", "bytes", "gap", "neighbours", "honest_loss", "disagreement")
-#: In so many wakes for each agent, somebody must have sent something.
-PATIENCE = 1000
-#: The most steps in one call of a kernel.
-LONGEST = 1 << 20
+#: Number of wakes per agent within which some agent must have sent a message.
+MAX_SILENT_WAKES_PER_AGENT = 1000
+#: Largest number of steps in one call of a kernel.
+MAX_STEPS_PER_CALL = 1 << 20
 
 
 def simulate(
@@ -56,93 +56,95 @@ def simulate(
     watch: Any = None,
     **options: Any,
 ) -> Run:
-    """Let the agents of a problem run a method, and watch.
+    """Run a method on the agents of a problem, and observe the run.
 
-    Every agent wakes at the times of its own Poisson clock of rate 1. Before the first wake, neighbours swap their
-    models once; the account counts that.
+    Every agent wakes at the times of its own Poisson clock of rate 1. Before the first wake, neighbours exchange their
+    models once, which the account includes.
 
-    Say how long in one of four units: ``wakes``, ``rounds``, ``vectors`` or ``bytes``; ``every``, ``changes`` and
-    ``progress`` are in the same unit. A run that goes on from another (``start=run``) counts from there: so much more.
+    Give the length of the run in one of four units: ``wakes``, ``rounds``, ``vectors`` or ``bytes``; ``every``,
+    ``changes`` and ``progress`` use this unit. A run that continues another one (``start=run``) is longer by this
+    length.
 
     Parameters
     ----------
     problem : Problem or ShardedProblem
-        The latter is built in parts on the shards of ``engine``; without one, as a whole in this process.
+        A ShardedProblem is built in parts on the shards of ``engine``; without an engine, as a whole in this process.
     method : rule or str
-        Such as ``ct.CoordinateDescent()`` or ``"cd"``. A baseline (``ct.baselines.GlobalModel()``, ``"global"``, ...) is
-        computed at once, and nothing is sent.
+        Such as ``ct.CoordinateDescent()`` or ``"cd"``. A baseline (``ct.baselines.GlobalModel()``, ``"global"``, ...)
+        is computed at once, without messages.
     wakes : int, optional
-        How many times some agent wakes, in all. May be left out when ``events`` are given, and for a private method
-        whose budget is split for so many wakes of each agent: then every agent wakes as often, in random order.
+        Total number of wakes of all agents. Optional if ``events`` are given, and for a private method
+        whose budget is split over a number of wakes of each agent: then every agent wakes that often, in random order.
     seed : int
-        Same seed, same machine, same bits; whatever ``every`` and ``observe`` are.
+        One seed gives the same bits on one machine, whatever ``every`` and ``observe`` are.
     start : "local", "zeros", (n, p) array_like, Run or WarmStart, optional
-        Models before the first wake: trained alone, the default; zeros, the default of a private method; or given. Of
-        a :class:`coterie.privacy.WarmStart` the budget is added to that of a private method. A run goes on where it
-        stopped, to the last bit as if it had not, if it was one of this method on this problem and has kept its state;
-        trace and account go on, too, and so do random numbers, whatever ``seed``. Else it gives its models, and
+        Models before the first wake: trained locally, the default; zeros, the default of a private method; or given.
+        The budget of a :class:`coterie.privacy.WarmStart` is added to that of a private method. A run continues where
+        it stopped, exactly as if it had not, if it is a run of this method on this problem and has kept its state;
+        trace, account and random numbers continue, too, whatever ``seed`` is. Otherwise only its models are used, and
         ``notes`` say why. To begin anew from its models, pass ``run.theta``.
     rounds : int, optional
-        How many synchronous rounds, for a method that has such a form: all agents act at once.
+        Number of synchronous rounds, in which all agents act at once, for a method that supports them.
     vectors, bytes : int, optional
-        Run until so many vectors of p numbers, or bytes, have been sent; the wake that reaches it is the last.
+        Run until this many vectors of p numbers, or bytes, have been sent; the wake that reaches this number is the
+        last.
     observe : callable, or mapping of names to callables, optional
         Functions of Theta (n, p, read-only) whose values become columns of the trace.
     every : int, optional
-        How much lies between two rows of the trace. Default: only a first and a last row.
+        Distance between two rows of the trace. Default: only a first and a last row.
     until : callable, optional
-        Function of Theta, asked at every row of the trace: the run ends early when it says True.
+        Function of Theta, called at every row of the trace: the run ends early when it returns True.
     progress : callable, optional
-        Called with (how much is done, how much in all) now and then.
+        Called regularly with (amount done, total amount).
     changes : sequence of (moment, Problem)
-        What becomes of the problem on the way: new examples, agents that join or leave. Same agents in the same
-        order; see :meth:`coterie.Problem.on`.
+        Changes of the problem during the run: new examples, agents that join or leave. Each problem has the same agents
+        in the same order; see :meth:`coterie.Problem.on`.
     keep_state : bool, optional
-        Whether the run keeps what it takes to go on later: all that agents know of each other, messages under way,
-        random generators. Default: if that is no more than 64 MB. Not on a cluster.
+        Whether the run keeps the state needed to continue it later: all that agents know of each other, messages in
+        transit, random generators. Default: if the state is at most 64 MB. Not supported on a cluster.
     watch : observer, or sequence of them, optional
-        Told every row of the trace as it comes, and of the end: :mod:`coterie.observers` has some.
+        Receives every row of the trace, and the end of the run: see :mod:`coterie.observers`.
     **options
-        What only some runs take, as below; others refuse it, and say why.
+        Options of some kinds of runs, listed below; other runs raise an error.
 
     Other Parameters
     ----------------
     events : (T,) or (T, 2) array_like of int, optional
-        Who wakes, by agent number, in place of the Poisson clocks: replays a schedule. With two columns, also which
-        neighbour it exchanges models with (-1 for an agent that has none).
+        Agent numbers of the wakes, in place of Poisson clocks, to replay a schedule. A second column holds the
+        neighbour that each agent exchanges models with (-1 for an agent without neighbours).
     conditions : Conditions, optional
-        Latency, loss, duplication, reordering, outages, stragglers, partial participation; with ``rounds``, only who
-        takes part. Default: messages arrive at once, and everybody takes part.
+        Latency, loss, duplication, reordering, outages, stragglers, partial participation; with ``rounds``, only
+        participation. Default: messages arrive at once, and all agents take part.
     capacity : int, optional
-        Bound on the messages under way. Default: as many as it takes.
+        Largest number of messages in transit. Default: unlimited.
     choice : "uniform", "weight" or (n, n) array or sparse matrix
-        With which probability agent i chooses neighbour j for an exchange (pi_i^j in MP): all alike, in proportion to
-        the weights, or to row i of a matrix.
+        Probability with which agent i chooses neighbour j for an exchange (pi_i^j in MP): equal, proportional to
+        the weights, or row i of a matrix.
     n_jobs : int, optional
-        How many threads take wakes that do not touch each other at the same time; same bits, whatever it is. Default:
-        one for each core from 10,000 agents on, else one; -1 for all cores. Learned graphs, ``conditions`` and
-        ``rounds`` take one, a shard of an ``engine`` as many as it has CPUs.
+        Number of threads that run wakes which do not touch each other; the result does not depend on it. Default:
+        one for each core from 10,000 agents on, otherwise one; -1 for all cores. Learned graphs, ``conditions`` and
+        ``rounds`` use one thread, a shard of an ``engine`` as many as it has CPUs.
     lock_free : bool
-        Let threads take wakes as they come, also those that touch each other, without the promise of same bits: for
-        dense graphs, where few wakes do not. Refused for a private method, whose noise must be as it was planned.
+        Let threads run all wakes in parallel, also those that touch each other, without reproducible results: for
+        dense graphs, where few wakes are independent. Refused for a private method, whose noise must follow its plan.
     engine : Cluster, optional
-        Run on a cluster, a block of agents on each of its shards: messages from one shard to another arrive up to n
-        wakes late, about one of each agent. Same seed, same number of shards, same bits. With the last wake all messages
-        under way are delivered, and answers to them; not so when ``until`` ends the run. Goes with ``wakes`` and a
-        method that keeps the edges as they are, not with ``events``, ``conditions``, ``changes`` or ``capacity``.
-        A private method that is not told how long runs for as many wakes as its budget is split for, by Poisson clocks.
-        Default: in this process.
+        Run on a cluster, a block of agents on each of its shards: messages between shards arrive up to n
+        wakes late, about one wake of each agent. Seed and number of shards determine the result. After the last wake
+        all messages in transit are delivered, and answers to these, unless ``until`` ends the run. Needs ``wakes`` and
+        a method that keeps the graph; ``events``, ``conditions``, ``changes`` and ``capacity`` are not supported.
+        Without a length, a private method runs for as many wakes as its budget is split over, by Poisson clocks.
+        Default: run in this process.
     fetch : bool or callable, optional
-        On a cluster: whether the models of all agents come here in the end, as ``run.theta``. Default: for a Problem.
-        Of a ShardedProblem they stay where they are, and this process is small however many agents there are, unless
-        ``observe`` or ``until`` ask for models. A function ``fetch(first, theta)`` is called on every shard with the
-        number of its first agent and their models, to write them to a file or to judge them there; what it returns
-        is listed in ``run.fetched``.
+        On a cluster: whether the models of all agents are copied to this process, as ``run.theta``. Default: True for a
+        Problem. Models of a ShardedProblem stay on the shards, so that this process needs little memory, unless
+        ``observe`` or ``until`` need models. A function ``fetch(first, theta)`` is called on every shard with the
+        number of its first agent and its agents' models, to write or evaluate them there; its results
+        are listed in ``run.fetched``.
 
     Returns
     -------
     Run
-        Its ``problem`` is the last one.
+        Its ``problem`` is the final one.
 
     Examples
     --------
@@ -152,7 +154,7 @@ def simulate(
     >>> run = ct.simulate(problem, "cd", events=[0, 1, 2, 0], observe=np.max, every=2)
     >>> run.trace[["wakes", "vectors", "max"]].round(3).values.tolist()
     [[0.0, 6.0, 1.0], [2.0, 10.0, 1.0], [4.0, 14.0, 0.641]]
-    >>> run.vectors  # six in the initial swap, two in each wake
+    >>> run.vectors  # six in the initial exchange, two in each wake
     14
 
     Agent 2 leaves after 100 wakes: the others agree without it.
@@ -195,7 +197,7 @@ def simulate(
     often = method.privacy.wakes_per_agent
     if often is not None and given.events is None and all(length is None for length in lengths.values()):
         if kind is Immediate:
-            # Every agent as often as a private method has something to say: Poisson clocks, given that it is so often.
+            # Every agent wakes as often as its budget allows: Poisson clocks, conditional on these numbers.
             given = given._replace(events=seeds(seed, 4)[3].permutation(np.repeat(np.arange(problem.n), often)))
         else:
             lengths["wakes"] = often * problem.n
@@ -210,7 +212,7 @@ def simulate(
     if every is not None and not (isinstance(every, Integral) and every >= 1):
         raise ParameterError(f"every={every!r} must be a whole number of {unit}, at least 1")
     if method.edges.spare and not (isinstance(given.choice, str) and given.choice == "uniform"):
-        raise ParameterError("choice is for a given graph: with a learned one, all neighbours are alike")
+        raise ParameterError("choice is for a given graph: a learned graph chooses neighbours uniformly")
     stages = _stages(problem, method, changes, unit, total)
     models = _start(problem, method, start if old is None else start.published)
     asked = Asked(problem, method, unit, total, tuple(stages), models, seed, old)
@@ -225,7 +227,7 @@ def simulate(
         run = _watched(driver, asked, observers, every, until, progress, fetch, earlier, told)
         if kind is not Shards and keep_state is not False:
             state = driver.state(setting)
-            run = replace(run, state=state if keep_state or state.size <= SMALL else None)
+            run = replace(run, state=state if keep_state or state.size <= MAX_KEPT_BYTES else None)
         if run.plan is not None:
             run = _with_claim(run, start, old is not None)
         return told.end(replace(run, notes=(*run.notes, why_not)) if why_not else run)
@@ -240,9 +242,9 @@ def _watched(
     progress: Callable[[int, int], None] | None,
     fetch: bool | Callable[[int, np.ndarray], Any],
     earlier: Run | None,
-    told: Told,
+    told: Notifier,
 ) -> Run:
-    """Let a driver run to the end, and look at it on the way; `earlier` is the run that it goes on from."""
+    """Run a driver to its end, and record the trace; `earlier` is the run that this one continues."""
     unit, total, stages = asked.unit, asked.total, asked.stages
 
     def measured() -> int:
@@ -257,7 +259,7 @@ def _watched(
     if earlier is None:
         note()
     seen = _moment(driver)
-    first = 0 if earlier is None else measured()  # what comes is counted from there
+    first = 0 if earlier is None else measured()  # the length counts from here
     total += first
 
     def look() -> None:
@@ -267,7 +269,7 @@ def _watched(
             seen = _moment(driver)
 
     def turn() -> None:
-        """Go on with the problem as it is from now on."""
+        """Continue with the problem that is valid from now on."""
         look()
         driver.change(coming.pop(0)[1])
         note()
@@ -276,9 +278,9 @@ def _watched(
     while coming and measured() >= coming[0][0]:
         turn()
     pace = driver.pace  # steps in one call
-    longest = max(LONGEST, pace)
+    longest = max(MAX_STEPS_PER_CALL, pace)
     bounded = unit in ("vectors", "bytes")
-    quiet = 0  # steps since something was sent
+    quiet = 0  # steps since the last message was sent
     ended = until is not None and until(driver.theta)
     while measured() < total and not ended:
         mark = total if every is None else min(total, measured() + every - measured() % every)
@@ -293,7 +295,7 @@ def _watched(
             pace = min(2 * pace, longest)
         if bounded:
             quiet = 0 if driver.account[loop.MESSAGES] > before[1] else quiet + driver.done - before[0]
-        if quiet > PATIENCE * stages[0][1].n:
+        if quiet > MAX_SILENT_WAKES_PER_AGENT * stages[0][1].n:
             raise ParameterError(f"{unit}={total - first} cannot be reached: agents have stopped sending messages")
         if progress is not None:
             progress(min(measured(), total) - first, total - first)
@@ -322,7 +324,7 @@ def _watched(
 
 
 def _gone_on(start: Any, problem: Any, method: Any, kind: type[Driver], setting: str) -> tuple[State | None, str]:
-    """The state that a run goes on from; or why it begins with the models of a run that was given."""
+    """Return the state that a run continues from; or the reason why it begins with the given run's models."""
     if not isinstance(start, Run):
         return None, ""
     if start.state is None:
@@ -333,42 +335,42 @@ def _gone_on(start: Any, problem: Any, method: Any, kind: type[Driver], setting:
         why = start.state.reason_against(problem, method, kind.__name__, setting)
         if not why:
             return start.state, ""
-    return None, f"begins with the models of the run it was given, and does not go on where that stopped: {why}"
+    return None, f"begins with the models of the given run, and does not continue where it stopped: {why}"
 
 
 def _check_going_on(run: Run, old: State, method: Any, seed: Any, events: Any, changes: Any) -> None:
-    """Refuse what does not go with a run that goes on."""
+    """Refuse options that contradict a run that continues another one."""
     if seed not in (0, run.seed):
         raise ParameterError(
-            f"seed={seed!r}: the run that was given as start goes on with the random numbers of its own seed, "
+            f"seed={seed!r}: the run given as start continues with the random numbers of its own seed, "
             f"{run.seed!r}; leave seed out, or begin anew from its models with start=run.theta"
         )
     if len(changes) and old.once:
         raise ParameterError(
-            "changes=...: the run that was given as start has stored messages once for all neighbours, which cannot be "
+            "changes=...: the run given as start has stored messages once for all neighbours, which cannot be "
             "carried over to other edges; begin anew from its models with start=run.theta"
         )
     if method.privacy.plan is not None and events is not None:
         raise ParameterError(
-            "a private run that goes on cannot count how often events have woken each agent before: say wakes=..."
+            "a private run that continues another cannot count earlier wakes of each agent by events: say wakes=..."
         )
 
 
 def _check_claim(asked: Asked, start: Any, schedule: np.ndarray | None) -> None:
-    """Refuse a run of a private method whose claim would not hold, or that asks for more than it was made for."""
+    """Refuse a run of a private method for which the claim would not hold, or which is longer than its plan."""
     problem, old = asked.problem, asked.old
     total = asked.total + (0 if old is None else int(old.numbers["done"]))
     if isinstance(start, str) and start == "local":
         raise ParameterError(
-            'start="local": models trained alone would be sent as they are, in the initial swap; leave start out, or '
-            "pass a ct.privacy.warm_start(...)"
+            'start="local": locally trained models would be sent as they are, in the initial exchange; leave start '
+            "out, or pass a ct.privacy.warm_start(...)"
         )
     often = asked.method.privacy.wakes_per_agent
     if often is None:
         return
     if asked.unit == "wakes" and total > often * problem.n:
         raise ParameterError(
-            f"wakes={total}: the budget was split for {often} wakes of each of {problem.n} agents, "
+            f"wakes={total}: the budget was split over {often} wakes of each of {problem.n} agents, "
             f"{often * problem.n} in all; a method with wakes_per_agent={-(-total // problem.n)} has more noise in each"
         )
     if schedule is not None:
@@ -376,18 +378,18 @@ def _check_claim(asked: Asked, start: Any, schedule: np.ndarray | None) -> None:
         if count.max(initial=0) > often:
             most = int(np.argmax(count))
             who = problem.members[most]
-            raise ParameterError(f"events wake agent {who!r} {count[most]} times: the budget was split for {often}")
+            raise ParameterError(f"events wake agent {who!r} {count[most]} times: the budget was split over {often}")
 
 
 def _with_claim(run: Run, start: Any, goes_on: bool) -> Run:
-    """A run with what it may claim: of one that goes on, what it claimed before, since its plan is for all of it."""
+    """Return a run with its claim; a run that continues another keeps that claim, since its plan covers both."""
     if goes_on:
         said = [note for note in start.notes if note.startswith((CLAIM, SIMULATED))]
         return replace(run, notes=(*run.notes, *said), epsilon=start.epsilon, delta=start.delta)
     plans = (run.plan, *getattr(start, "plans", ()))
     epsilon, delta = (sum(getattr(plan, name) for plan in plans) for name in ("epsilon", "delta"))
     given = start is not None and not isinstance(start, str) and not hasattr(start, "plans")
-    but = ", but for the models it was given to start from," if given else ""
+    but = ", but for the given initial models," if given else ""
     notes = (
         f"{CLAIM}{but} is ({epsilon:g}, {delta:g})-differentially private for each of its examples",
         f"{SIMULATED}: it was drawn from the seed, and whoever knows the seed can take it away",
@@ -396,12 +398,12 @@ def _with_claim(run: Run, start: Any, goes_on: bool) -> Run:
 
 
 def _moment(driver: Driver) -> tuple[Any, ...]:
-    """What tells two rows of a trace apart."""
+    """Return what distinguishes two rows of a trace."""
     return driver.wakes, driver.time, driver.vectors, driver.bytes
 
 
 def _computed(problem: Problem, method: Any, observers: Mapping[str, Observer]) -> Run:
-    """The run of a baseline: there is nothing to simulate."""
+    """Return the run of a baseline, without a simulation."""
     theta = method.models(problem)
     record = {"wakes": 0, "time": 0.0, "value": problem.value(theta), "vectors": 0, "bytes": 0}
     record.update({name: _seen(name, observer(theta)) for name, observer in observers.items()})
@@ -429,7 +431,7 @@ def _seen(name: str, value: Any) -> Any:
 
 
 def _start(problem: Problem | ShardedProblem, method: Any, start: Any) -> str | np.ndarray:
-    """Models before the first wake, checked; or a word for them."""
+    """Return models before the first wake, checked; or a word for them."""
     if start is None:
         start = "local" if method.privacy.plan is None else "zeros"
     start = getattr(start, "theta", start)
@@ -446,17 +448,17 @@ def _start(problem: Problem | ShardedProblem, method: Any, start: Any) -> str | 
 
 
 def _length(lengths: Mapping[str, Any], events: Any) -> tuple[str, int]:
-    """In which unit, and how much of it."""
+    """Return the unit and the length of a run."""
     given = {name: amount for name, amount in lengths.items() if amount is not None}
     if events is not None:
         if set(given) - {"wakes"}:
             raise ParameterError(
-                f"events say who wakes, and when it ends: leave {next(iter(set(given) - {'wakes'}))} out"
+                f"events determine the wakes and the end of the run: leave {next(iter(set(given) - {'wakes'}))} out"
             )
         given.setdefault("wakes", len(events))
     if len(given) != 1:
         raise ParameterError(
-            "say how long to run: wakes=..., rounds=..., vectors=..., bytes=..., or events=..."
+            "pass the length of the run: wakes=..., rounds=..., vectors=..., bytes=..., or events=..."
             + (f"; one of them, not {' and '.join(given)}" if given else "")
         )
     [(unit, amount)] = given.items()
@@ -468,16 +470,16 @@ def _length(lengths: Mapping[str, Any], events: Any) -> tuple[str, int]:
 
 
 def _kind(loss: Any) -> tuple[Any, ...]:
-    """What a kernel is compiled for: the class of a loss, and of those in it."""
+    """Return the key by which a kernel is compiled: the class of a loss, and of losses inside it."""
     return type(loss), *(_kind(part) for part in loss if isinstance(part, tuple))
 
 
 def _stages(
     problem: Problem | ShardedProblem, method: Any, changes: Any, unit: str, total: int
 ) -> list[tuple[int, Problem]]:
-    """All problems, each with the moment from which it holds."""
+    """Return all problems, each with the time from which it is valid."""
     stages = [(0, cast(Problem, problem))]
-    if isinstance(problem, ShardedProblem):  # whether it fits is for the shards to say: they have it
+    if isinstance(problem, ShardedProblem):  # shards check whether the method fits
         return stages
     for change in changes:
         if not (isinstance(change, Sequence) and len(change) == 2 and isinstance(change[1], Problem)):
@@ -485,14 +487,14 @@ def _stages(
         moment, changed = change
         if not (isinstance(moment, Integral) and stages[-1][0] <= int(moment) <= total):
             raise ParameterError(
-                f"a change at {moment!r} {unit}: moments must be whole numbers up to {total}, none before another"
+                f"a change at {moment!r} {unit}: times must be whole numbers up to {total}, in ascending order"
             )
         same = changed.members == problem.members and changed.p == problem.p
         same = same and changed.radius == problem.radius and changed.outputs == problem.outputs
         if not same or _kind(changed.loss) != _kind(problem.loss):
             raise MismatchError(
-                f"the change at {moment} {unit} must be a problem of the same agents in the same order, with the same "
-                "features, loss and ball: those that have not come yet, or have left, are agents without edges"
+                f"the change at {moment} {unit} must be a problem of the same agents in the same order, with equal "
+                "features, loss and ball: agents that have not joined yet, or have left, are agents without edges"
             )
         stages.append((int(moment), changed))
     for _, stage in stages:
@@ -501,7 +503,7 @@ def _stages(
 
 
 def observers_of(observe: Any, taken: Sequence[str] = COLUMNS) -> dict[str, Observer]:
-    """Observers by name, checked."""
+    """Return observers by name, checked."""
     if observe is None:
         return {}
     if callable(observe):
@@ -511,7 +513,7 @@ def observers_of(observe: Any, taken: Sequence[str] = COLUMNS) -> dict[str, Obse
         raise ParameterError("observe must be a function of the models, or a mapping of names to functions")
     for name, observer in observe.items():
         if name in taken:
-            raise ParameterError(f"an observer may not be called {name!r}: the trace has that column already")
+            raise ParameterError(f"an observer cannot be called {name!r}: the trace has that column already")
         if not callable(observer):
             raise ParameterError(f"observer {name!r} is {observer!r}, not a function of the models")
     return dict(observe)
@@ -522,4 +524,4 @@ def _notes(problem: Problem | ShardedProblem) -> tuple[str, ...]:
         return ()
     silent = np.bincount(problem.graph.components, weights=problem.data.sizes) == 0
     count = int(silent[problem.graph.components].sum())
-    return (f"{count} agent(s) are in a component without any data: their models mean nothing",) if count else ()
+    return (f"{count} agent(s) are in a component without any data: their models are meaningless",) if count else ()

@@ -1,7 +1,7 @@
-"""Runs on disk: one npz file of arrays, and of a json text that says what they are. Nothing in it is ever executed.
+"""Runs on disk: an npz file of arrays, and a json text that describes these. Nothing in a file is ever executed.
 
-A file holds models, trace, account and the state to go on from; of problem and method it holds no more than it takes to
-know them again, since both are code and data that whoever goes on has at hand.
+A file holds models, trace, account and the state to continue from; for problem and method it holds only digests that
+identify them, since both are code and data that the user has at hand.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from .run import Run
 from .state import State, digests_of, digests_of_method
 
 FORMAT = 2
-#: The array that holds the json text.
+#: Name of the array that holds the json text.
 TEXT = "run.json"
-#: Numbers of a run, as they are.
+#: Attributes of a run that are stored as numbers.
 COUNTS = ("wakes", "time", "messages", "vectors", "bytes", "lost", "duplicated", "epsilon", "delta")
 
 
 @dataclass(frozen=True, repr=False)
 class StoredProblem:
-    """What a file tells of the problem of a run."""
+    """Description of a run's problem in a file."""
 
     text: str
     members: tuple[Hashable, ...]
@@ -50,16 +50,16 @@ class StoredProblem:
 
     @property
     def n(self) -> int:
-        """How many agents there are."""
+        """Number of agents."""
         return len(self.members)
 
     @property
     def data(self) -> StoredProblem:
-        """Who the agents are: :meth:`index`. Their rows are not in the file."""
+        """The agents, for :meth:`index`. Their rows are not in the file."""
         return self
 
     def index(self, agent: Hashable) -> int:
-        """The number of an agent."""
+        """Return the number of an agent."""
         if agent not in self._number:
             raise DataError(f"no agent {agent!r}; {hint(agent, self.members)}")
         return self._number[agent]
@@ -70,7 +70,7 @@ class StoredProblem:
 
 @dataclass(frozen=True, repr=False)
 class StoredMethod:
-    """What a file tells of the method of a run."""
+    """Description of a run's method in a file."""
 
     text: str
     stored_digest: str
@@ -78,7 +78,7 @@ class StoredMethod:
     @property
     def messages(self) -> NoReturn:
         """Kinds of messages, which are not in the file."""
-        raise MismatchError(f"a run from a file knows its method, {self.text}, by its name only: ask the run itself")
+        raise MismatchError(f"a run from a file knows only the name of its method, {self.text}: use the original run")
 
     def __repr__(self) -> str:
         return self.text
@@ -90,10 +90,10 @@ def save_run(run: Run, path: str | os.PathLike[str]) -> Path:
     if goal.suffix != ".npz":
         raise ParameterError(f'path="{goal}": the file of a run must end with .npz')
     if run.theta is None:
-        raise ParameterError("the models of this run were left on the cluster: ask for them with fetch=True")
+        raise ParameterError("the models of this run were left on the cluster: pass fetch=True to simulate")
     if not hasattr(run.problem, "graph"):
         raise MismatchError(
-            f"a run on {run.problem!r} cannot be saved: its graph is on the shards; save its trace, say"
+            f"a run on {run.problem!r} cannot be saved: its graph is on the shards; save its trace instead"
         )
     problem, state = run.problem, run.state
     arrays = {"theta": run.theta, "tally": run.tally}
@@ -134,7 +134,7 @@ def save_run(run: Run, path: str | os.PathLike[str]) -> Path:
 
 
 def load_run(path: str | os.PathLike[str]) -> Run:
-    """Read a run that :func:`save_run` wrote."""
+    """Read a run that :func:`save_run` has written."""
     with reading(f"{path} holds a damaged run, or none"):
         arrays, text = unpacked(Path(path).read_bytes(), TEXT)
         if text is None:

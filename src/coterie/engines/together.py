@@ -1,6 +1,6 @@
 """A synchronous round of a method that trains, with one call of the model for all agents: for models in Python.
 
-What is around the training stays compiled: nothing but the training asks the model.
+Code around the training stays compiled, since only the training uses the model.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..core.models import Linear
 from ..core.training import EVERY, LOSS, STEPS, job_of, local_of, pick_all, prepare_all, step_all
 
 
-def together(
+def round_in_python(
     method: Any,
     arrays: AgentArrays,
     own: Any,
@@ -27,8 +27,8 @@ def together(
     egress: Any,
     account: np.ndarray,
 ) -> None:
-    """All agents who are present train, and only then are their messages delivered."""
-    blank = arrays._replace(model=Linear())  # nobody asks it here
+    """Train all agents that are present, then deliver their messages."""
+    blank = arrays._replace(model=Linear())  # a placeholder: this code does not use the model
     local, job = local_of(method), job_of(own)
     busy, phase = present.copy(), 0
     while prepare_all(method, blank, own, edge, dice, moment, outbox, phase, busy):

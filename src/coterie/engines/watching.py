@@ -1,4 +1,4 @@
-"""Those who are told what a run does while it goes on: see :mod:`coterie.observers`."""
+"""Watchers, which receive the trace of a run while it goes on: see :mod:`coterie.observers`."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from .run import Run
 
 @runtime_checkable
 class Watcher(Protocol):
-    """What is told of a run."""
+    """Receives the rows of a run's trace."""
 
     def record(self, step: int, measures: Mapping[str, float]) -> None:
-        """One row of the trace: after so many wakes, numbers by name."""
+        """Receive one row of the trace: the number of wakes, and values by name."""
 
     def finish(self, run: Run | None) -> None:
-        """The end of the run; None if it was broken off."""
+        """Receive the end of the run; None if it was interrupted."""
 
 
 def watchers_of(watch: Any) -> list[Watcher]:
-    """One who watches, or several; checked."""
+    """Return one or several watchers as a list, checked."""
     given = [] if watch is None else list(watch) if isinstance(watch, Sequence) else [watch]
     for each in given:
         if isinstance(each, type) or not isinstance(each, Watcher):
@@ -32,14 +32,14 @@ def watchers_of(watch: Any) -> list[Watcher]:
     return given
 
 
-class Told:
-    """Tells all who watch."""
+class Notifier:
+    """Forwards rows and the end of a run to all watchers."""
 
     def __init__(self, watchers: list[Watcher]):
         self._watchers, self._ended = watchers, False
 
     def rows(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Rows of a trace."""
+        """Forward rows of a trace."""
         for row in rows if self._watchers else ():
             step = int(row["wakes"])
             measures = {str(name): float(value) for name, value in row.items() if name != "wakes"}
@@ -47,7 +47,7 @@ class Told:
                 watcher.record(step, measures)
 
     def end(self, run: Run | None) -> Any:
-        """The end, once; gives back the run."""
+        """Forward the end, once; return the run."""
         if not self._ended:
             self._ended = True
             for watcher in self._watchers:
@@ -56,9 +56,9 @@ class Told:
 
 
 @contextmanager
-def watching(watchers: list[Watcher]) -> Iterator[Told]:
-    """Whoever watches is told of the end, also if there is an error."""
-    told = Told(watchers)
+def watching(watchers: list[Watcher]) -> Iterator[Notifier]:
+    """Notify all watchers of the end, also after an error."""
+    told = Notifier(watchers)
     try:
         yield told
     except BaseException:

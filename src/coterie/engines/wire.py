@@ -1,9 +1,9 @@
-"""Messages as bytes: the one place that knows how long a message is, and how numbers are written.
+"""Messages as bytes: their lengths, and the encoding of numbers.
 
-A message is a header of 16 bytes (version, kind, sender, how many numbers) followed by its numbers: little-endian
-doubles, unless the method declares a part that is written otherwise (:mod:`coterie.core.messages`). The simulator counts
-bytes with :func:`prices`; what :func:`encode` returns is as long. Peers on a network sign a header of their own
-(:mod:`coterie.peers.wire.packet`), followed by the same numbers.
+A message is a header of 16 bytes (version, kind, sender, count of numbers) followed by its numbers: little-endian
+doubles, unless the method declares a part with another encoding (:mod:`coterie.core.messages`). The simulator counts
+bytes with :func:`prices`, which agree with the length of :func:`encode`. Peers on a network sign another header
+(:mod:`coterie.peers.wire.packet`), followed by equally encoded numbers.
 """
 
 from __future__ import annotations
@@ -23,49 +23,49 @@ HEADER_SIZE = _HEADER.size
 
 
 def prices(messages: Mapping[int, Any], p: int) -> tuple[np.ndarray, np.ndarray]:
-    """Bytes of a message of each kind, and of each number in it beside, where models have p numbers."""
+    """Return the bytes of a message of each kind, and of each number in it, in addition, for models of p numbers."""
     message, number = prices_of(messages, p)
     return HEADER_SIZE + message, number
 
 
 def message_size(count: int) -> int:
-    """Bytes of a message of ``count`` numbers."""
+    """Return the bytes of a message of ``count`` numbers."""
     return messages_size(1, count)
 
 
 def messages_size(messages: int, numbers: int) -> int:
-    """Bytes of several messages that hold so many numbers together."""
+    """Return the bytes of several messages that hold `numbers` numbers together."""
     return HEADER_SIZE * messages + NUMBER_SIZE * numbers
 
 
 def write_numbers(text: np.ndarray) -> bytes:
-    """Numbers as little-endian doubles."""
+    """Encode numbers as little-endian doubles."""
     return text.astype("<f8", copy=False).tobytes()
 
 
 def read_numbers(data: bytes, offset: int = 0) -> np.ndarray:
-    """The numbers from ``offset`` on; a :class:`~coterie.errors.DataError` if they are not whole, or not finite."""
+    """Decode the numbers from ``offset`` on; raise :class:`~coterie.errors.DataError` if they are damaged."""
     if (len(data) - offset) % NUMBER_SIZE:
         raise DataError(f"{len(data) - offset} bytes are not a whole number of doubles")
     return finite(np.frombuffer(data, "<f8", -1, offset).astype(np.float64) if len(data) > offset else np.zeros(0))
 
 
 def encode(sender: int, kind: int, text: np.ndarray, contents: Contents | None = None) -> bytes:
-    """A message as bytes: the sender's address, the method's code for this kind of message, and its numbers.
+    """Encode a message: the sender's address, the kind of the message, and its numbers.
 
-    They are written as ``contents`` says; without it, as doubles.
+    ``contents`` defines the encoding of the numbers; without it, they are doubles.
     """
     body = write_numbers(text) if contents is None else contents.write(kind, text)
     return _HEADER.pack(VERSION, 0, kind, sender, text.shape[0]) + body
 
 
 def decode(data: bytes, contents: Contents | None = None) -> tuple[int, int, np.ndarray]:
-    """Sender, kind and numbers of a message; a :class:`~coterie.errors.DataError` for anything else."""
+    """Decode sender, kind and numbers of a message; raise a :class:`~coterie.errors.DataError` if it is not valid."""
     if len(data) < HEADER_SIZE:
         raise DataError(f"a message of {len(data)} bytes is shorter than its header of {HEADER_SIZE}")
     version, _, kind, sender, count = _HEADER.unpack_from(data)
     if sender >= 1 << 63:
-        raise DataError(f"a message from {sender}, which is no address")
+        raise DataError(f"a message from {sender}, which is not an address")
     if version != VERSION:
         raise DataError(f"a message of version {version}; this is version {VERSION}")
     if contents is not None:

@@ -23,7 +23,7 @@ from ..core.wrap.graph_rule import AUTO, GraphRule
 from ..core.wrap.learned import Learned
 from ..data import AgentData
 from ..data.table import Table
-from ..engines.graph_learning import EVERYBODY, nearest_peers
+from ..engines.graph_learning import MAX_AGENTS_ASKING_ALL, nearest_peers
 from ..engines.run import Run
 from ..engines.simulator import simulate
 from ..errors import GraphError, MismatchError, ParameterError
@@ -107,7 +107,7 @@ def run_together(
     else:
         learning = min(MAX_LEARNING_WAKES, model.max_iter // 2)
         # Models far from their optimum cannot tell which agents are near: use models that agents train alone.
-        models = theta if meanwhile is None or n <= EVERYBODY else alone.local()
+        models = theta if meanwhile is None or n <= MAX_AGENTS_ASKING_ALL else alone.local()
         peers = nearest_peers(models, rule.kappa, model.random_state)
         learner = Learned(meanwhile or FixedModels(), rule, every=1, sampling=peers)
         before = simulate(alone, learner, learning * n, model.random_state, theta, progress=progress, keep_state=False)

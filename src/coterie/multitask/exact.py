@@ -31,7 +31,7 @@ from scipy.sparse import csgraph
 from .._checks import positive
 from .._conjugate import conjugate_gradients
 from .._threads import one_thread
-from ..core.linear import BATCH, DenseRows, SparseRows, frozen, gram_kernel, margins_kernel, scatter_kernel
+from ..core.linear import MAX_WORK_ENTRIES, DenseRows, SparseRows, frozen, gram_kernel, margins_kernel, scatter_kernel
 from ..core.losses import resolve_loss
 from ..data import AgentData
 from ..errors import ConvergenceError, ParameterError
@@ -227,7 +227,7 @@ class TaskObjective(Objective):
         """Return ``lam I + sum_i (R_i R_i') kron sum_j bend_ij x_ij x_ij'``, (p, p)."""
         (m, r), d = self.root.shape, self.d
         out = np.zeros((r, d, r, d))
-        at_once = max(1, BATCH // d**2)
+        at_once = max(1, MAX_WORK_ENTRIES // d**2)
         for first in range(0, m, at_once):
             root, tasks = self.root[first : first + at_once], self.tasks[first : first + at_once + 1]
             a, b = tasks[0], tasks[-1]

@@ -33,7 +33,7 @@ from ..core.linear import frozen
 from ..core.losses import SIGNS
 from ..core.private.final import solve_all
 from ..core.private.noise import KEY, LARGEST, sample
-from ..core.private.terms import FINEST, GRID
+from ..core.private.terms import GRID, MIN_WIDTH
 from ..core.proximal import prepare, scratch
 from ..data import AgentData
 from ..engines.arrays import arrays_of
@@ -251,10 +251,10 @@ def _noisy_models(problem: Problem, noise: float, row_norm: float, generator: np
     for k in np.flatnonzero(live):
         # Rounding moves each of two models by at most half a step in every coordinate.
         width = noise * (GRID + math.isqrt(problem.p - 1) + 1 + slack[k])
-        if not FINEST <= width <= LARGEST:
+        if not MIN_WIDTH <= width <= LARGEST:
             raise ParameterError(
                 f"this budget needs noise of {noise:.3g} times the sensitivity for agent {problem.members[k]!r}: the "
-                f"mechanism is made for {FINEST / GRID:.1g} to {LARGEST / GRID:.1g}; change epsilon or delta"
+                f"mechanism is made for {MIN_WIDTH / GRID:.1g} to {LARGEST / GRID:.1g}; change epsilon or delta"
             )
         steps = np.rint(models[k] / unit[k]).astype(np.int64)
         released[k] = unit[k] * (steps + sample("gaussian", math.ceil(width), problem.p, dice=dice[k]))

@@ -1,4 +1,4 @@
-"""Promises of losses, methods, graph rules and transports, checked."""
+"""Contract checks for losses, methods, graph rules and transports."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""What a loss promises, as checks that anyone can run on their own."""
+"""Contract checks for losses."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from .shared import demand
 
 
 def _each(function: Any, *columns: Any) -> np.ndarray:
-    """What a part of a loss says of every margin, with its label or what else it takes."""
+    """Return the values of a part of a loss at every margin, with its label or other arguments."""
     return np.array([function(*row) for row in zip(*columns, strict=True)])
 
 
 def check_loss(loss: Any, seed: int = 0) -> None:
-    """Check everything that a loss promises.
+    """Check the contract of a loss.
 
     Compiled code and plain Python agree bit for bit; the derivative is a subgradient everywhere (which
     also proves convexity); its curvature integrates to the derivative; ``prox`` is optimal; ``conjugate`` satisfies
@@ -28,7 +28,7 @@ def check_loss(loss: Any, seed: int = 0) -> None:
     ----------
     loss : rule
     seed : int
-        For the margins and labels tried.
+        Seed of the margins and labels.
 
     Raises
     ------
@@ -57,7 +57,7 @@ def check_loss(loss: Any, seed: int = 0) -> None:
     values = np.array([[loss.value(b, label) for b in row] for row, label in zip(w, y, strict=True)])
 
     def supports(slope: np.ndarray, at: np.ndarray, value: np.ndarray, room: float) -> np.ndarray:
-        """Whether lines of these slopes, through these points, are nowhere above the loss."""
+        """Return whether lines with these slopes, through these points, are nowhere above the loss."""
         rise = slope[:, None] * (w - at[:, None])
         size = 1.0 + np.abs(value)[:, None] + np.abs(values) + np.abs(rise)
         return np.asarray(value[:, None] + rise - values <= room * size)
@@ -82,7 +82,7 @@ def check_loss(loss: Any, seed: int = 0) -> None:
         lo, hi = loss.domain(label)
         kept(max(abs(lo), abs(hi)) <= loss.lipschitz, "the domain exceeds the Lipschitz bound")
         outside = [u for u in (lo - 0.01, hi + 0.01) if np.isfinite(u)]
-        kept(np.isinf([loss.conjugate(u, label) for u in outside]), "the conjugate is finite too far")
+        kept(np.isinf([loss.conjugate(u, label) for u in outside]), "the conjugate is finite outside the domain")
         inside = np.linspace(max(lo, -5.0), min(hi, 5.0), 21)[1:-1]
         conjugates = np.array([loss.conjugate(u, label) for u in inside])
         kept(np.isfinite(conjugates), "the conjugate is infinite in its domain")
@@ -106,42 +106,42 @@ def check_loss(loss: Any, seed: int = 0) -> None:
         where = f"{part} at margin {z[apart[0]]:g}, label {y[apart[0]]:g}" if apart.size else ""
         kept(
             apart.size == 0,
-            f"compiled code and plain Python disagree in {where} (is there a power? write r * r, not r ** 2: "
+            f"compiled code and plain Python disagree in {where} (if there is a power, write r * r, not r ** 2: "
             "their last bits differ)",
         )
 
 
 def _demands(loss: Any) -> Callable[[Any, str], None]:
-    """Demand something of this loss, of every number that it was tried with."""
+    """Return a function that demands a property of this loss at every tested number."""
     return lambda held, promise: demand(bool(np.all(held)), f"{loss!r}: {promise}")
 
 
 def _check_declarations(loss: Any, z: np.ndarray, y: np.ndarray, value: np.ndarray, curvature: np.ndarray) -> None:
-    """What solvers and methods are told about a loss is true of it."""
+    """Check the declarations of a loss that solvers and methods use."""
     name, near = repr(loss), np.abs(z) <= 30.0
     if loss.proximal in (losses.MEAN, losses.LEAST_SQUARES) or loss.likelihood == losses.GAUSSIAN:
-        demand(np.allclose(value, 0.5 * (z - y) ** 2), f"{name} is not (z - y)^2 / 2, as its solver would think")
+        demand(np.allclose(value, 0.5 * (z - y) ** 2), f"{name} is not (z - y)^2 / 2, which its solver assumes")
     if loss.likelihood == losses.BERNOULLI:
-        demand(np.allclose(value, np.logaddexp(0.0, -y * z)), f"{name} is not the log-likelihood that it claims to be")
+        demand(np.allclose(value, np.logaddexp(0.0, -y * z)), f"{name} is not the log-likelihood that it declares")
     if loss.strictly_convex:
-        demand(np.all(curvature[near] > 0.0), f"{name} is flat in places, and claims to be strictly convex")
+        demand(np.all(curvature[near] > 0.0), f"{name} is flat in places, and declares strict convexity")
     if loss.exact_solver == losses.INTERIOR_POINT:
         bounded = np.all(np.isfinite(loss.domain(1.0))) and loss.dual_curvature is not None
-        demand(bounded, f"{name} asks for the interior point method, which needs a quadratic conjugate on an interval")
+        demand(bounded, f"{name} declares the interior point method, which needs a quadratic conjugate on an interval")
     else:
         fits = loss.exact_solver == losses.NEWTON and np.isfinite(loss.smoothness)
-        demand(fits, f"{name} has no exact solver that fits it")
+        demand(fits, f"{name} declares an exact solver that does not fit it")
 
 
 def _check_pooled_loss(loss: Any, seed: int) -> None:
-    """The promises of a loss of all examples of an agent together."""
+    """Check the contract of a loss of all examples of an agent together."""
     rng, name = np.random.default_rng(seed), repr(loss)
     z = rng.normal(scale=2.0, size=(40, 7))
     z[:4] *= 100.0
     y = np.sign(rng.normal(size=7)) if loss.labels == losses.SIGNS else rng.normal(size=7)
     value, slopes = np.zeros(len(z)), np.zeros_like(z)
     pool_table_kernel.python(loss, z, y, value, slopes)
-    demand(loss.pool(z[0, :0], y[:0]) == 0.0, f"{name}: an agent without examples has a loss")
+    demand(loss.pool(z[0, :0], y[:0]) == 0.0, f"{name}: the loss of an agent without examples is not 0")
     below = value[:, None] + np.einsum("ar,bar->ab", slopes, z[:, None] - z) - value
     rise = np.abs(slopes).sum(axis=1)[:, None] * np.abs(z).max()
     room = 1e-10 * (1.0 + np.abs(value[:, None]) + np.abs(value) + rise)
@@ -154,7 +154,7 @@ def _check_pooled_loss(loss: Any, seed: int) -> None:
         bend = (bent - slopes)[:, r] / 1e-5
         demand(np.all(bend <= loss.smoothness * (1 + 1e-6) + 1e-6), f"{name}: a curvature exceeds the smoothness")
     if loss.exact_solver == losses.LOG_SUM_EXP:
-        demand(np.allclose(value, np.logaddexp.reduce(-y * z, axis=1)), f"{name} is not log sum exp, as it claims")
+        demand(np.allclose(value, np.logaddexp.reduce(-y * z, axis=1)), f"{name} is not log sum exp, as it declares")
     compiled = np.zeros(len(z)), np.zeros_like(z)
     pool_table_kernel(loss, z, y, *compiled)
     same = all(np.array_equal(*pair) for pair in zip(compiled, (value, slopes), strict=True))

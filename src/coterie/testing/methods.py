@@ -1,4 +1,4 @@
-"""What a method promises, as checks that anyone can run on their own."""
+"""Contract checks for methods."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ from ..errors import ContractError, ConvergenceError, MismatchError
 from ..models import Function
 from ..problem import Problem
 from ..problem.exact import project
-from .problems import NETWORK, calm, checkable, hard_problem, network, posed
-from .shared import BAD, Crowd, Hosted, arrays, check_all, demand, hosted, promise, same
+from .problems import NETWORK_SIZES, calm, checkable, hard_problem, network, posed
+from .shared import BAD_CONDITIONS, Crowd, Hosted, arrays, check_all, demand, hosted, promise, same
 
-#: Every promise of a method, in the order in which they are checked.
+#: All checks of a method, in order.
 METHOD_CHECKS: dict[str, Callable[[Any], None]] = {}
 
 
@@ -58,20 +58,20 @@ def _trains(method: Any) -> bool:
 
 
 class _Goal:
-    """Where a method must come to: the optimum, or where a long run of it comes to rest that nothing disturbs."""
+    """The target of a method: the optimum, or the limit of a long undisturbed run."""
 
     def __init__(self, method: Any, problem: Problem):
         self.problem, self.solved = problem, method.promises.minimises
-        self.name = "the optimum" if self.solved else "where it comes to rest by itself"
+        self.name = "the optimum" if self.solved else "the limit of an undisturbed run"
         if self.solved:
             self.theta, self.judged = problem.solve(), problem.determined
-        else:  # who has no edges has nowhere to go
+        else:  # agents without edges have no limit
             start = problem.local() + 1.0
             self.theta = simulate(problem, method, wakes=4000 * problem.n, seed=14, start=start).theta
             self.judged = ~problem.graph.isolated
 
     def distance(self, theta: np.ndarray) -> tuple[float, float]:
-        """Relative suboptimality, if that is to be small; and largest distance where the goal is determined."""
+        """Return the relative suboptimality, if the method minimises, and the largest distance, if unique."""
         apart = float(np.abs(theta - self.theta)[self.judged].max(initial=0.0))
         if not self.solved:
             return 0.0, apart
@@ -80,7 +80,7 @@ class _Goal:
 
 
 class Replay:
-    """Events and dice of a run, to give to several engines."""
+    """Events and random numbers of a run, for replay in several engines."""
 
     def __init__(self, method: Any, problem: Problem, wakes: int, seed: int):
         self.method, self.problem, rng = method, problem, np.random.default_rng(seed)
@@ -97,13 +97,13 @@ class Replay:
         self.parts = self.order, self.peers, self.dice, np.arange(wakes) / problem.n
 
     def hosted(self, compiled: bool = True, once: bool = False, place: Any = slice(None)) -> Hosted:
-        """What it ends in on one host, in this order of wakes."""
+        """Return the final state on one host, with the wakes in this order."""
         events = [part[place] for part in self.parts]
         return hosted(self.method, self.problem, self.start, events, compiled, once)
 
 
 class _Guarded(np.ndarray):
-    """Numbers that may not be read or written beyond their ends: there, compiled code would go on without a word."""
+    """An array that raises an error for indices beyond its ends, which compiled code would not."""
 
     def _check(self, key: Any) -> None:
         size = self.shape[0] if self.ndim else 0
@@ -121,9 +121,9 @@ class _Guarded(np.ndarray):
 
 
 class _Watched:
-    """Agents run by plain Python, whose handlers get what the method has declared, and not a number more.
+    """Agents run in plain Python, whose handlers get exactly what the method declares.
 
-    Addresses are far from 0, so that they differ from slots and from numbers in the world.
+    Addresses start far from 0, so that they differ from slots and from positions in arrays.
     """
 
     FIRST = 1000
@@ -138,16 +138,16 @@ class _Watched:
         traffic = method.traffic
         demand(
             0 <= traffic.broadcasts <= traffic.max_messages,
-            f"an event posts at most max_messages={traffic.max_messages} messages, and of these broadcasts="
-            f"{traffic.broadcasts} go to all neighbours",
+            f"an event posts at most max_messages={traffic.max_messages} messages, and at most broadcasts="
+            f"{traffic.broadcasts} of these to all neighbours",
         )
         outbox = new_outbox(method, self.arrays, problem.p, traffic.max_messages)
         self.outbox = outbox._replace(scratch=outbox.scratch.view(_Guarded))
-        told = self.arrays.sent.shape[0] or problem.p  # what is personal is never told
+        told = self.arrays.sent.shape[0] or problem.p  # personal parameters are never sent
         self.contents = Contents(method.messages, Bounds(told, ball=problem.radius, outputs=problem.outputs))
 
     def call(self, handler: Any, k: int, *more: Any, lenient: bool = False) -> list[tuple[int, Message]]:
-        """Call a handler of agent k. Returns the messages that it posts, with their recipients, unless `lenient`."""
+        """Call a handler of agent k. Return the messages that it posts, with their recipients, unless `lenient`."""
         if self.outbox.cursor[NEEDS_ROOM]:
             self.arrays, self.edge = loop.widen(self.method, self.arrays, self.edge, self.outbox)
         a, b = self.arrays.edge_start[k], self.arrays.edge_start[k + 1]
@@ -158,13 +158,13 @@ class _Watched:
         except IndexError as error:
             raise ContractError(
                 f"{handler.__name__} reads or writes beyond the end of an array, {error}: does it use more than dice="
-                f"{self.method.traffic.dice} dice, or more scratch than the {self.outbox.scratch.shape[0]} numbers of "
-                "scratch_size?"
+                f"{self.method.traffic.dice} random numbers, or more scratch than the "
+                f"{self.outbox.scratch.shape[0]} numbers of scratch_size?"
             ) from error
         demand(
             not self.outbox.cursor[REFUSED],
             f"{handler.__name__} posts more, or longer, messages than the {self.method.traffic.max_messages} of "
-            f"{self.outbox.text.shape[1]} numbers that it announces",
+            f"{self.outbox.text.shape[1]} numbers that it declares",
         )
         posted = range(0 if lenient else self.outbox.cursor[TAIL])
         return [message for h in posted for message in self._posted(handler.__name__, k, h)]
@@ -187,7 +187,7 @@ class _Watched:
             yield peer, Message(sender, int(next(iter(np.flatnonzero(there == sender)), VACANT)), kind, text.copy())
 
     def deliver(self, messages: list[tuple[int, Message]]) -> None:
-        """Hand out messages, and those that they cause."""
+        """Deliver messages, and those that they cause."""
         queue = deque(messages)
         while queue:
             to, message = queue.popleft()
@@ -196,7 +196,7 @@ class _Watched:
 
 @promise(METHOD_CHECKS)
 def _keeps_to_what_it_declares(method: Any) -> None:  # first: compiled code would read and write elsewhere
-    """No more dice and scratch than asked for, messages as declared, and to addresses."""
+    """Handlers use no more random numbers and scratch than declared, and post messages as declared, to addresses."""
     for problem in posed(method):
         replay = Replay(method, problem, 100, seed=2)
         agents = _Watched(method, problem, replay.start)
@@ -213,7 +213,7 @@ def _keeps_to_what_it_declares(method: Any) -> None:  # first: compiled code wou
 
 
 def _larger(outbox: Any, problem: Problem) -> dict[str, np.ndarray]:
-    """Room for what one agent may post in a round: a message along each edge."""
+    """Return room for the messages that one agent may post in a round: one along each edge."""
     most = max(1, int(problem.graph.n_neighbours.max()))
     messages = {name: part for name, part in outbox._asdict().items() if name not in ("cursor", "scratch")}
     return {name: np.zeros((most, *part.shape[1:]), part.dtype) for name, part in messages.items()}
@@ -243,7 +243,7 @@ def _touches_what_its_footprint_says(method: Any) -> None:
     problem = checkable(method)
     for given in (True, False):
         replay = Replay(method, problem, 200, seed=7)
-        if not given:  # who talks to whom is left to the dice
+        if not given:  # neighbours are chosen by the random numbers
             replay.peers[:] = VACANT
         place, first = in_levels(method, arrays_of(problem), *replay.parts[:3], np.zeros(problem.n, np.int32))
         backwards = np.concatenate([level[::-1] for level in np.split(place, first[1:-1])])
@@ -261,7 +261,7 @@ def _may_be_stored_once(method: Any) -> None:
     copies, once = replay.hosted(), replay.hosted(once=True)
     alike = same((copies.own, copies.account), (once.own, once.account))
     alike = alike and np.array_equal(copies.edge.copy, once.edge.copy)
-    demand(alike, "publishes = True, and messages stored once make another run than a copy at each neighbour")
+    demand(alike, "publishes = True, but messages stored once give another run than a copy at each neighbour")
 
 
 @promise(METHOD_CHECKS)
@@ -270,7 +270,7 @@ def _announces_its_messages(method: Any) -> None:
 
 
 def _converge(method: Any, goal: _Goal, run: Callable[[int], Any], where: str = "") -> np.ndarray:
-    """Run longer and longer until the goal is reached, and demand that it is."""
+    """Run with increasing length until the target is reached, and demand that it is."""
     for patience in (400, 2000, 8000):
         theta: np.ndarray = run(patience).theta
         gap, apart = goal.distance(theta)
@@ -282,18 +282,18 @@ def _converge(method: Any, goal: _Goal, run: Callable[[int], Any], where: str = 
 
 
 def _wakes(method: Any, problem: Problem, **options: Any) -> Callable[[int], Any]:
-    """Runs of so many wakes of each agent."""
+    """Return a function that runs a number of wakes of each agent."""
     return lambda patience: simulate(problem, method, wakes=patience * problem.n, seed=3, **options)
 
 
 @promise(METHOD_CHECKS, _has_a_goal)
 def _stays_at_the_optimum(method: Any) -> None:
     if method.promises.accuracy > Promises().accuracy:
-        return  # its steps become small by and by, wherever it is
+        return  # its steps decrease at any point
     problem = calm(method)
     goal, n = _Goal(method, problem), problem.n
     best = goal.theta
-    if method.promises.remembers or not method.promises.minimises:  # models are not all: it must return
+    if method.promises.remembers or not method.promises.minimises:  # the state is more than models: it must return
         apart = {"apart": lambda theta: float(np.abs(theta - best)[goal.judged].max())}
         run = simulate(problem, method, wakes=2020 * n, start=best, seed=4, observe=apart, every=20 * n)
         demand(run.trace["apart"].tail(2).max() <= 1e-8, f"it leaves {goal.name}, or does not return to it")
@@ -318,7 +318,7 @@ def _its_rounds_reach_the_optimum(method: Any) -> None:
 
 @promise(METHOD_CHECKS, _has_a_goal)
 def _follows_changes(method: Any) -> None:
-    """Agents leave, join and learn new things while it runs; it goes to the optimum of the problem as it is now."""
+    """Agents leave, join and get new data during a run; the models reach the optimum of the final problem."""
     problem = calm(method)
     n, p = problem.n, problem.p
     fewer = problem.on(graph=problem.graph.without([2, 5]))
@@ -372,11 +372,11 @@ def _leaves_the_isolated_alone(method: Any) -> None:
     problem = checkable(method)
     local = problem.local()[problem.graph.isolated]
     if method.promises.accuracy > Promises().accuracy:
-        return  # that it finds the optimum says as much
+        return  # covered by the check of the optimum
     theta = simulate(problem, method, wakes=50 * problem.n, seed=8).theta[problem.graph.isolated]
     demand(np.allclose(theta, local, rtol=0, atol=1e-9), "an agent without edges does not keep its local model")
     if not method.promises.minimises:
-        return  # what would be its own model without the loss of the problem is for it to say
+        return  # the method defines its own model without edges
     theta = simulate(problem, method, wakes=2000 * problem.n, seed=8, start="zeros").theta[problem.graph.isolated]
     demand(np.allclose(theta, local, rtol=0, atol=1e-6), "an agent without edges does not find its local model")
 
@@ -397,7 +397,7 @@ def _teaches_those_without_data(method: Any) -> None:
 def _reads_sparse_rows(method: Any) -> None:
     dense, csr = checkable(method), checkable(method, "sparse")
     if dense.name in ("propagation", "boosting"):
-        return  # it does not look at features
+        return  # it does not use features
     replay = Replay(method, dense, 300, seed=9)
     one, other = (simulate(p, method, events=replay.events, start=replay.start).theta for p in (dense, csr))
     demand(np.allclose(one, other, rtol=0, atol=1e-10), "sparse and dense features give different models")
@@ -405,15 +405,15 @@ def _reads_sparse_rows(method: Any) -> None:
 
 @promise(METHOD_CHECKS, _has_a_goal)
 def _survives_late_and_lost_messages(method: Any) -> None:
-    if not method.traffic.sums:  # else simulate refuses such conditions
+    if not method.traffic.sums:  # otherwise simulate refuses such conditions
         problem = calm(method)
-        where = " when messages are late, lost, doubled and out of order"
-        _converge(method, _Goal(method, problem), _wakes(method, problem, conditions=BAD), where)
+        where = " when messages are late, lost, duplicated and out of order"
+        _converge(method, _Goal(method, problem), _wakes(method, problem, conditions=BAD_CONDITIONS), where)
 
 
 @promise(METHOD_CHECKS)
 def _runs_on_peers(method: Any) -> None:
-    """Simulator and peers exchanging encoded bytes agree bit for bit, and count alike."""
+    """Simulator and peers that exchange encoded bytes agree bit for bit, and count equally."""
     for problem in posed(method):
         _demand_peers(method, problem)
 
@@ -423,27 +423,27 @@ def _demand_peers(method: Any, problem: Problem) -> None:
     arrays = arrays_of(problem, batch=method.training.batch)
     host, crowd = replay.hosted(), Crowd(method, arrays, replay.start).replay(replay.parts)
     theirs = [peer.own.theta[0] for peer in crowd.peers]
-    demand(np.array_equal(host.own.theta, theirs), "simulator and peers exchanging bytes disagree")
+    demand(np.array_equal(host.own.theta, theirs), "simulator and peers that exchange bytes disagree")
     demand(int(host.account[loop.MESSAGES]) == crowd.messages, "the simulator counts other messages than peers send")
     if method.traffic.dice == 0 or replay.events.ndim == 2:
         counted = simulate(problem, method, events=replay.events, start=replay.start)
         alike = counted.messages == crowd.messages and counted.bytes == crowd.size
-        demand(alike, "the account differs from what peers send")
+        demand(alike, "the account differs from the messages of peers")
 
 
-# -- of a method that trains, whatever it minimises
+# -- for methods that train
 
 
 def _finite_run(problem: Problem, method: Any, **options: Any) -> Any:
-    """A run whose models stay finite."""
+    """Return a run, and demand that its models stay finite."""
     try:
         return simulate(problem, method, **options)
     except ConvergenceError as error:
-        raise ContractError(f"with {', '.join(options)} models grow without end: {error}") from error
+        raise ContractError(f"with {', '.join(options)} models grow without bound: {error}") from error
 
 
 def _alone(problem: Problem, agent: int) -> Problem:
-    """The problem of one agent by itself."""
+    """Return the problem of one agent alone."""
     mine = problem.data.owner == agent
     rows = (problem.data.X[mine], np.asarray(problem.data.y)[mine])
     return Problem(
@@ -462,7 +462,7 @@ def _alone(problem: Problem, agent: int) -> Problem:
 
 @promise(METHOD_CHECKS, _trains)
 def _trains_alone_without_edges(method: Any) -> None:
-    """An agent without edges does what the method does on a graph of one agent, and writes to nobody."""
+    """An agent without edges trains as on a graph of one agent, and sends nothing."""
     for problem in posed(method):
         start = problem.local() + np.random.default_rng(16).normal(size=(problem.n, problem.p))
         for agent in np.flatnonzero(problem.graph.isolated).tolist():
@@ -474,33 +474,33 @@ def _trains_alone_without_edges(method: Any) -> None:
 
 @promise(METHOD_CHECKS, _trains)
 def _repeats_itself(method: Any) -> None:
-    """The same seed makes the same bits, however a run is divided."""
+    """Runs with one seed are equal bit for bit, however they are divided."""
     for problem in posed(method):
         lengths: tuple[dict[str, Any], ...] = ({"wakes": 12 * problem.n}, {"rounds": 12})
         for length in lengths:
             runs = [_finite_run(problem, method, seed=17, every=every, **length) for every in (None, 5)]
             same = np.array_equal(runs[0].theta, runs[1].theta) and runs[0].bytes == runs[1].bytes
-            demand(same, f"to look at a run of {next(iter(length))} on the way changes it")
+            demand(same, f"observing a run of {next(iter(length))} on the way changes it")
 
 
 @promise(METHOD_CHECKS, _trains)
 def _bears_with_the_network(method: Any) -> None:
-    """Models stay finite when messages are late, lost, doubled or out of order, and every message is counted."""
+    """Models stay finite when messages are late, lost, duplicated or out of order, and every message is counted."""
     for problem in posed(method):
         try:
-            runs = [_finite_run(problem, method, wakes=60 * problem.n, seed=18, conditions=BAD) for _ in range(2)]
+            runs = [
+                _finite_run(problem, method, wakes=60 * problem.n, seed=18, conditions=BAD_CONDITIONS) for _ in range(2)
+            ]
         except MismatchError:
-            return  # it says that it cannot
-        demand(np.array_equal(runs[0].theta, runs[1].theta), "late and lost messages are not the same in a second run")
+            return  # the method refuses such conditions
+        demand(np.array_equal(runs[0].theta, runs[1].theta), "late and lost messages differ in a second run")
         counted = runs[0].messages == runs[0].tally[:, 0].sum() and 0 < runs[0].lost < runs[0].messages
-        demand(
-            counted or not runs[0].messages, "messages of all kinds are not all messages, or more are lost than sent"
-        )
+        demand(counted or not runs[0].messages, "counts by kind do not sum to all messages, or more are lost than sent")
 
 
 @promise(METHOD_CHECKS, _trains)
 def _goes_on_after_changes(method: Any) -> None:
-    """Agents leave and come back while it runs, in wakes and in rounds."""
+    """Agents leave and return during a run, in wakes and in rounds."""
     for problem in posed(method):
         fewer = problem.on(graph=problem.graph.without([2, 5]))
         lengths: tuple[tuple[dict[str, Any], int], ...] = (
@@ -511,25 +511,25 @@ def _goes_on_after_changes(method: Any) -> None:
             try:
                 _finite_run(problem, method, seed=19, changes=[(when, fewer), (2 * when, problem)], **length)
             except MismatchError:
-                return  # those who are left have no graph that it knows
+                return  # the method refuses the graph of the remaining agents
 
 
 @promise(METHOD_CHECKS, _trains)
 def _trains_all_at_once(method: Any) -> None:
-    """Rounds in which a model in Python trains all agents in one call are those of the same model compiled."""
+    """Rounds in which a model in Python trains all agents in one call equal those of the compiled model."""
     problem, twin = network(method), network(method, _python_network())
     if problem is None or twin is None:
         return
     start = problem.local() + 0.1 * np.random.default_rng(20).normal(size=(problem.n, problem.p))
     one, other = (_finite_run(posed, method, rounds=6, seed=21, start=start) for posed in (problem, twin))
     apart = float(np.abs(one.theta - other.theta).max())
-    demand(apart <= 1e-9, f"models that are trained all at once are {apart:.1e} away from those trained one by one")
-    demand(one.bytes == other.bytes, "agents that are trained all at once send other messages")
+    demand(apart <= 1e-9, f"models trained all at once are {apart:.1e} away from models trained one by one")
+    demand(one.bytes == other.bytes, "agents trained all at once send other messages")
 
 
 def _python_network() -> Function:
-    """The network of :func:`network`, by way of Python."""
-    rule = TwoLayer(*NETWORK)
+    """Return the network of :func:`network` as a model in Python."""
+    rule = TwoLayer(*NETWORK_SIZES)
 
     def alone(X: np.ndarray, y: np.ndarray) -> Problem:
         data = AgentData(X, y, agents=np.zeros(len(y), int))
@@ -547,7 +547,7 @@ def _python_network() -> Function:
 
 @promise(METHOD_CHECKS, _trains)
 def _ignores_bad_messages(method: Any) -> None:
-    """A message of a wrong length or kind changes nothing, and none at all stops an agent."""
+    """A message of a wrong length or kind changes nothing, and no message stops an agent."""
     for problem in posed(method):
         start = problem.local()
         agents = _Watched(method, problem, start)
@@ -556,7 +556,7 @@ def _ignores_bad_messages(method: Any) -> None:
         posted += [agents.call(method.wake, k, Randomness(dice, VACANT, 0.0)) for k in range(problem.n)]
         seen: dict[int, tuple[int, Message]] = {}
         for to, message in (one for messages in posted for one in messages):
-            if message.slot == 0:  # what is written too far is found in the next one
+            if message.slot == 0:  # an overflow is found with the next message
                 seen.setdefault(message.kind, (to, message))
         for kind, (to, message) in seen.items():
             for size in {0, 1, len(message.text) - 1, len(message.text) + 1, 2 * len(message.text)} - {
@@ -568,7 +568,7 @@ def _ignores_bad_messages(method: Any) -> None:
             _demand_unmoved(agents, to, message._replace(kind=len(method.messages)), "a message of an unknown kind")
             stranger = message._replace(sender=agents.first + problem.n, slot=VACANT)
             for text in (message.text, np.full_like(message.text, np.nan), np.full_like(message.text, np.inf)):
-                for other in (message, stranger):  # they may be believed, and may not stop anybody
+                for other in (message, stranger):  # these may be accepted, but must not stop an agent
                     agents.call(method.receive, to - agents.first, other._replace(text=text.copy()))
                     with np.errstate(all="ignore"):
                         agents.call(method.wake, to - agents.first, Randomness(dice, VACANT, 0.0), lenient=True)
@@ -579,17 +579,17 @@ def _demand_unmoved(agents: _Watched, to: int, message: Message, what: str) -> N
     try:
         agents.call(agents.method.receive, to - agents.first, message)
     except (ValueError, IndexError) as error:
-        raise ContractError(f"{what} stops the agent that it comes to: {error}") from error
+        raise ContractError(f"{what} stops the agent that receives it: {error}") from error
     demand(
         same(before, (agents.own, agents.edge)),
-        f"{what} changes what an agent knows: compare message.text.shape[0] before it is read",
+        f"{what} changes the state of an agent: compare message.text.shape[0] before reading the message",
     )
 
 
 def check_method(method: Any) -> None:
-    """Check everything that a method promises; see ``METHOD_CHECKS``.
+    """Check the contract of a method; see ``METHOD_CHECKS``.
 
-    A method defined outside the package is compiled afresh, which takes a minute or so.
+    A method defined outside the package is compiled for the check, which takes about a minute.
 
     Parameters
     ----------
@@ -605,5 +605,5 @@ def check_method(method: Any) -> None:
     >>> from coterie.testing import check_method
     >>> check_method(ct.CoordinateDescent())
     """
-    demand(isinstance(method, Method), f"{method!r} is no value of a class that is decorated with @ct.method")
+    demand(isinstance(method, Method), f"{method!r} is not a value of a class decorated with @ct.method")
     check_all(METHOD_CHECKS, lambda check: check(method), repr(method))

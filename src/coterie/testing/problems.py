@@ -1,4 +1,4 @@
-"""Problems that methods are checked on, with everything that is awkward in them."""
+"""Problems for contract checks of methods, with many difficult features."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from ..problem import Problem
 
 
 def hard_problem(seed: int = 0, storage: str = "dense", loss: Any = None) -> Problem:
-    """A small personalised problem with everything that is awkward in it, on which methods are checked.
+    """Make a small personalised problem with many difficult features, for checks of methods.
 
-    Two components, an agent without edges, an agent without data, weights over several orders of magnitude, ragged
-    sizes, a ridge that matters.
+    Two components, an agent without edges, an agent without data, weights over several orders of magnitude, different
+    numbers of rows, a ridge that matters.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ def hard_problem(seed: int = 0, storage: str = "dense", loss: Any = None) -> Pro
     n, p = 9, 3
     sizes = np.array([4, 1, 7, 0, 3, 5, 2, 6, 4])  # agent 3 has no data
     i = np.array([0, 0, 0, 1, 1, 2, 2, 3, 5, 5, 6])
-    j = np.array([1, 2, 3, 2, 3, 3, 4, 4, 6, 7, 7])  # agent 8 has no edges, {5, 6, 7} keep to themselves
+    j = np.array([1, 2, 3, 2, 3, 3, 4, 4, 6, 7, 7])  # agent 8 has no edges, {5, 6, 7} form a component
     weight = np.array([1.0, 1e-3, 0.5, 2.0, 1.5, 30.0, 0.7, 1e-2, 1.0, 5.0, 1e-3])
     X = rng.normal(size=(sizes.sum(), p)) * (rng.random((sizes.sum(), p)) < 0.8)
     y = np.where(X @ rng.normal(size=p) + 0.5 * rng.normal(size=len(X)) >= 0, 1.0, -1.0)
@@ -56,11 +56,11 @@ def hard_problem(seed: int = 0, storage: str = "dense", loss: Any = None) -> Pro
 
 
 def checkable(method: Any, storage: str = "dense") -> Problem:
-    """The problem to check a method on: :func:`hard_problem`, or whatever else it does with its data or graph."""
+    """Return the problem to check a method on: :func:`hard_problem`, or another one that fits the method."""
     problem = hard_problem(storage=storage)
     models = np.random.default_rng(0).normal(size=(problem.n, problem.p))
     c = np.where(problem.data.sizes > 0, problem.data.sizes / 7, 0.0)
-    star = problem.relabel([3, 0, 1, 2, 4, 5, 6, 7, 8]).on(graph=graphs.star(problem.n))  # in the middle, no rows
+    star = problem.relabel([3, 0, 1, 2, 4, 5, 6, 7, 8]).on(graph=graphs.star(problem.n))  # no rows in the middle
     candidates = (
         problem,
         Problem.boosting(problem.data, problem.graph, base=lambda X: X, mu=0.5, beta=1.5),
@@ -74,20 +74,20 @@ def checkable(method: Any, storage: str = "dense") -> Problem:
     return found
 
 
-#: Features, hidden units and classes of the network that methods are checked on.
-NETWORK = 3, 2, 3
+#: Features, hidden units and classes of the network for checks of methods.
+NETWORK_SIZES = 3, 2, 3
 
 
 def with_network(problem: Problem, model: Any = None) -> Problem:
-    """The same agents with a small network, of which every part has another role."""
-    labels = np.random.default_rng(15).integers(0, NETWORK[2], problem.data.n_rows)
+    """Return the problem with a small network whose parts have different roles."""
+    labels = np.random.default_rng(15).integers(0, NETWORK_SIZES[2], problem.data.n_rows)
     data = AgentData(problem.data.X, labels, agents=problem.data.owner, members=range(problem.n))
     roles: dict[str, Any] = {"personal": "head.bias", "shared": "body", "tied": "head.weight"}
-    return Problem.differentiable(data, problem.graph, model or TwoLayer(*NETWORK), ridge=0.01, **roles)
+    return Problem.differentiable(data, problem.graph, model or TwoLayer(*NETWORK_SIZES), ridge=0.01, **roles)
 
 
 def network(method: Any, model: Any = None) -> Problem | None:
-    """The problem of :func:`checkable` with a network, for a method that trains; None if it refuses it."""
+    """Return the problem of :func:`checkable` with a network, for a method that trains and accepts it; else None."""
     if not method.training.jobs:
         return None
     problem = with_network(checkable(method), model)
@@ -95,7 +95,7 @@ def network(method: Any, model: Any = None) -> Problem | None:
 
 
 def posed(method: Any) -> Iterator[Problem]:
-    """All problems to check a method on: one with a network if it trains, and on one-way edges if it takes them."""
+    """Yield all problems to check a method on: with a network if it trains, with one-way edges if supported."""
     problem, trained = checkable(method), network(method)
     yield problem
     if trained is not None:
@@ -108,17 +108,17 @@ def posed(method: Any) -> Iterator[Problem]:
 
 
 def calm(method: Any) -> Problem:
-    """The problem to look for a limit on: that of :func:`checkable`, if there it is an optimum.
+    """Return a problem on which a method has a limit: that of :func:`checkable`, if its limit there is an optimum.
 
-    For a method that has only a limit of its own, one with the same awkward graph, where rows are many, and models and
-    labels so different that whatever could be estimated of them is well determined.
+    For a method with another limit, a problem with the same difficult graph, but with many rows, and with models and
+    labels so different that all estimated quantities are well determined.
     """
     problem = checkable(method)
     if method.promises.minimises:
         return problem
     rng = np.random.default_rng(0)
     owner = np.repeat(np.arange(problem.n), 40 + 4 * problem.data.sizes)
-    owner = owner[problem.data.sizes[owner] > 0]  # who has no data has none
+    owner = owner[problem.data.sizes[owner] > 0]  # agents without data own no rows
     X = rng.normal(size=(owner.size, problem.p))
     i, k = np.indices((problem.n, problem.p))
     models = 2.0 * ((i * (1 + k % 2) + k) % 3) - 1.0  # any three neighbours differ in every coordinate
@@ -128,4 +128,4 @@ def calm(method: Any) -> Problem:
         posed = Problem.separate(AgentData(X, labels, agents=owner, members=range(problem.n)), problem.graph, loss=loss)
         if fits(method, posed):
             return posed
-    raise ContractError(f"{method!r} minimises nothing, and has neither the squared nor the logistic loss")
+    raise ContractError(f"{method!r} minimises no objective, and has neither the squared nor the logistic loss")

@@ -1,4 +1,4 @@
-"""What checks of all kinds share: demands, lists of promises, replays on one host, and peers that exchange bytes."""
+"""Parts common to all contract checks: demands, lists of checks, replays on one host, and peers that exchange bytes."""
 
 from __future__ import annotations
 
@@ -18,18 +18,20 @@ from ..errors import ContractError
 from ..privacy import Ledger
 from ..problem import Problem
 
-#: Messages that are late, lost, doubled and out of order, and agents that are away.
-BAD = Conditions(latency=1.5, jitter=1.0, loss=0.2, duplication=0.2, outages=[(0, 5.0, 40.0), (2, 20.0, 60.0)])
+#: Conditions with late, lost, duplicated and reordered messages, and with agents that are away.
+BAD_CONDITIONS = Conditions(
+    latency=1.5, jitter=1.0, loss=0.2, duplication=0.2, outages=[(0, 5.0, 40.0), (2, 20.0, 60.0)]
+)
 
 
 def demand(kept: bool | np.bool_, promise: str) -> None:
-    """Raise a :class:`~coterie.errors.ContractError` that says what was promised."""
+    """Raise a :class:`~coterie.errors.ContractError` with the broken promise, unless it is kept."""
     if not kept:
         raise ContractError(promise)
 
 
 def promise(checks: dict[str, Callable[[Any], None]], concerns: Callable[[Any], Any] | None = None) -> Any:
-    """Add a check to a list, by what it looks for. It is made of subjects that it concerns; default: of all."""
+    """Register a check under the name of the promise. `concerns` selects the subjects to check; default: all."""
 
     def add(check: Callable[[Any], None]) -> Callable[[Any], None]:
         @functools.wraps(check)
@@ -44,7 +46,7 @@ def promise(checks: dict[str, Callable[[Any], None]], concerns: Callable[[Any], 
 
 
 def check_all(checks: dict[str, Callable[[Any], None]], make: Callable[[Callable[..., None]], None], name: str) -> None:
-    """Make all checks, and say which promise was broken."""
+    """Run all checks, and name the promise that is broken."""
     for promise, check in checks.items():
         try:
             make(check)
@@ -53,7 +55,7 @@ def check_all(checks: dict[str, Callable[[Any], None]], make: Callable[[Callable
 
 
 class Hosted(NamedTuple):
-    """What a replay on one host ends in."""
+    """Final state of a replay on one host."""
 
     arrays: AgentArrays
     own: Any
@@ -62,7 +64,7 @@ class Hosted(NamedTuple):
 
 
 def hosted(method: Any, problem: Problem, start: np.ndarray, events: Any, compiled: bool, once: bool = False) -> Hosted:
-    """Replay events (who wakes, with whom, dice, moments) on one host, compiled or in plain Python."""
+    """Replay events (waking agents, neighbours, random numbers, times) on one host, compiled or in plain Python."""
     arrays = arrays_of(problem, spare=method.edges.spare, once=once, batch=method.training.batch)
     own, edge = stored_once(method, arrays, start) if once else method.start(arrays, start)
     outbox, egress = new_outbox(method, arrays, problem.p, method.traffic.max_messages), loop.new_egress(0, 1)
@@ -73,7 +75,7 @@ def hosted(method: Any, problem: Problem, start: np.ndarray, events: Any, compil
         done += run(method, arrays, own, edge, *rest, outbox, egress, account, loop.NO_LIMIT)
         demand(
             not outbox.cursor[REFUSED],
-            f"it posts more, or longer, messages in one event than the {method.traffic.max_messages} it announces",
+            f"it posts more, or longer, messages in one event than the {method.traffic.max_messages} it declares",
         )
         if outbox.cursor[NEEDS_ROOM]:
             arrays, edge = loop.widen(method, arrays, edge, outbox)
@@ -81,18 +83,18 @@ def hosted(method: Any, problem: Problem, start: np.ndarray, events: Any, compil
 
 
 def arrays(state: Any) -> list[np.ndarray]:
-    """All arrays in a state."""
+    """Return all arrays in a state."""
     return [leaf for part in state for leaf in (arrays(part) if isinstance(part, tuple) else [part])]
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two states are the same bit for bit."""
+    """Return whether two states are equal bit for bit."""
     pairs = zip(arrays(one), arrays(other), strict=True)
     return all(np.array_equal(a, b, equal_nan=True) for a, b in pairs)
 
 
 class Crowd:
-    """Peers that exchange encoded bytes, and an account of these; ``look(peer, message)`` sees what is posted."""
+    """Peers that exchange encoded bytes, with an account; ``look(peer, message)`` is called for each posted message."""
 
     def __init__(
         self, method: Any, arrays: AgentArrays, start: np.ndarray, look: Callable[[Peer, Any], None] | None = None
@@ -104,20 +106,20 @@ class Crowd:
         self._look = look
 
     def greet(self) -> Crowd:
-        """The initial swap."""
+        """Run the initial exchange."""
         for peer in self.peers:
             self._deliver(peer, peer.greet())
         return self
 
     def replay(self, events: Any) -> Crowd:
-        """The initial swap, and then these events: who wakes, with whom, dice."""
+        """Run the initial exchange, and then these events: waking agents, neighbours, random numbers."""
         self.greet()
         for i, partner, dice in zip(*events[:3], strict=True):
             self.wake(i, dice, partner)
         return self
 
     def wake(self, i: int, *given: Any) -> list[Any]:
-        """Wake a peer, and deliver what it posts, which is returned, and what that causes."""
+        """Wake a peer, deliver the messages that it posts and those that they cause, and return the former."""
         posts = self.peers[i].wake(*given)
         self._deliver(self.peers[i], posts)
         return posts

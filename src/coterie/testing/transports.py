@@ -1,4 +1,4 @@
-"""What a transport of peers promises, as checks that anyone can run on their own."""
+"""Contract checks for transports of peers."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from ..core.arrays import EVERYONE
 from ..peers.transport import Transport
 from .shared import check_all, demand, promise
 
-#: Seconds within which a transport's ``send`` must return.
-SEND_LIMIT = 1.0
+#: Seconds within which ``send`` of a transport must return.
+MAX_SEND_SECONDS = 1.0
 
 
-#: Every promise of a transport, in the order in which they are checked.
+#: All checks of a transport, in order.
 TRANSPORT_CHECKS: dict[str, Callable[[_Post], None]] = {}
 
 
 class _Post:
-    """Some open transports, and the account of what they were given and what came of it."""
+    """Open transports, with an account of what was sent and received."""
 
     def __init__(
         self, make: Callable[[list[int]], dict[int, Transport]], message_bytes: int, patience: float, relayed: bool
@@ -54,7 +54,7 @@ class _Post:
         self.members[address].link(self.members[peer].contact for peer in peers)
 
     def fresh(self, size: int = 20) -> bytes:
-        """A payload like no other."""
+        """Return a payload that was not used before."""
         self.number += 1
         return self.number.to_bytes(8, "big").ljust(size, b".")
 
@@ -64,11 +64,11 @@ class _Post:
             self.may_come.update((goal, sender, payload) for goal in goals if arrives)
         start = time.monotonic()
         self.members[sender].send(to, payload)
-        demand(time.monotonic() - start < SEND_LIMIT, "send waits")
+        demand(time.monotonic() - start < MAX_SEND_SECONDS, "send waits")
         return payload
 
     def until(self, act: Callable[[], bytes], sender: int, goals: list[int], promise: str) -> None:
-        """Try again and again, for messages may get lost while connections form: at last one reaches all goals."""
+        """Repeat until one message reaches all receivers, since messages may get lost while connections form."""
         end = time.monotonic() + self.patience
         while True:
             payload = act()
@@ -81,7 +81,7 @@ class _Post:
             demand(time.monotonic() < end, promise)
 
     def wait(self, missing: Callable[[], Any], promise: str, act: Callable[[], Any] = lambda: None) -> None:
-        """Act again and again until nothing is missing; `promise` may say what is, when patience ends."""
+        """Repeat until nothing is missing; a placeholder in `promise` shows what is missing when time runs out."""
         end = time.monotonic() + self.patience
         while left := missing():
             demand(time.monotonic() < end, promise.format(left))
@@ -96,19 +96,19 @@ class _Post:
         self.until(act, sender, self.linked[sender], promise)
 
     def arrived(self, owner: int | None, receiver: int) -> int:
-        """How many messages came to a receiver; from one owner, if one is named."""
+        """Return how many messages reached a receiver; from one sender, if given."""
         with self.news:
             return sum(n for (to, by, _), n in self.came.items() if to == receiver and owner in (None, by))
 
     def close(self) -> None:
-        """Close everything, and look through the account."""
+        """Close all transports, and check the account."""
         for member in self.members.values():
             member.close()
             member.close()
         for (receiver, owner, payload), times in self.came.items():
-            what = f"a message of {len(payload)} bytes that came to {receiver} as from {owner}"
-            demand(self.may_come[receiver, owner, payload] > 0, f"{what} was never sent to it so")
-            demand(times <= self.may_come[receiver, owner, payload], f"{what} came more often than it was sent")
+            what = f"a message of {len(payload)} bytes that reached {receiver} as from {owner}"
+            demand(self.may_come[receiver, owner, payload] > 0, f"{what} was never sent")
+            demand(times <= self.may_come[receiver, owner, payload], f"{what} arrived more often than it was sent")
         for address, member in self.members.items():
             received = self.arrived(None, address)
             demand(member.counts.get("received", 0) == received, "it counts other messages than it delivers")
@@ -125,14 +125,14 @@ def _one_message_reaches_one(post: _Post) -> None:
 def _everyone_is_all_linked_and_nobody_else(post: _Post) -> None:
     for links in ([0], [0, 7], [7], [0, 7]):
         post.link(3, links)
-        post.reach_everyone(3, f"no broadcast reaches all that are linked now, {links}")
+        post.reach_everyone(3, f"no broadcast reaches all linked peers, {links}")
     post.link(0, [3])
-    post.link(3, [7])  # though 0 stays linked with 3
-    post.reach_everyone(3, "no broadcast reaches the one that is linked")
-    post.reach_everyone(0, "no broadcast reaches one that is linked with others only")
+    post.link(3, [7])  # 0 stays linked with 3
+    post.reach_everyone(3, "no broadcast reaches the linked peer")
+    post.reach_everyone(0, "no broadcast reaches a peer that is linked with others only")
     post.link(3, [])
     post.send(3, EVERYONE, post.fresh())
-    post.reach(3, 0, "no message reaches a member that is not linked any more")
+    post.reach(3, 0, "no message reaches a member that is no longer linked")
 
 
 @promise(TRANSPORT_CHECKS)
@@ -152,8 +152,8 @@ def _too_long_messages_vanish(post: _Post) -> None:
     for size in (post.message_bytes + 1, 10 * post.message_bytes):
         for to in (0, 7, EVERYONE):
             post.send(3, to, post.fresh(size), arrives=False)
-        post.reach(3, 0, "after a message that was too long no other arrives")
-        post.reach(3, 7, "after a message that was too long no other arrives at a member that is not linked")
+        post.reach(3, 0, "after a message that is too long, no other arrives")
+        post.reach(3, 7, "after a message that is too long, no other arrives at a member that is not linked")
 
 
 @promise(TRANSPORT_CHECKS)
@@ -180,7 +180,7 @@ def _closed_is_closed(post: _Post) -> None:
         post.send(3, to, post.fresh(), arrives=False)
     member.publish_roster(b"roster")
     post.link(3, [0, 7])
-    demand(not member.alive(), "it sees somebody alive though it is closed")
+    demand(not member.alive(), "it reports peers as alive although it is closed")
     post.reach(7, 0, "no message arrives after another peer has closed")
 
 
@@ -199,7 +199,7 @@ def _who_comes_back_is_reached(post: _Post) -> None:
 
 @promise(TRANSPORT_CHECKS)
 def _callbacks_may_use_it(post: _Post) -> None:
-    """Answers, relinks and closes inside deliver."""
+    """Callbacks answer, relink and close inside deliver."""
     member = post.members[0]
     member.close()
     done = threading.Event()
@@ -217,7 +217,7 @@ def _callbacks_may_use_it(post: _Post) -> None:
     def ask() -> bytes:
         return post.send(3, 0, post.fresh())
 
-    post.until(ask, 0, [3], "no answer comes that is sent inside deliver")
+    post.until(ask, 0, [3], "no answer that is sent inside deliver arrives")
     close = lambda: post.send(3, 0, b"close" + post.fresh())  # noqa: E731
     post.wait(lambda: not done.is_set(), "it cannot be closed inside deliver", close)
     post.open(0)
@@ -250,7 +250,7 @@ def _threads_may_share_it(post: _Post) -> None:
     post.reach_everyone(3, "no broadcast arrives after several threads have sent")
     for goal in (0, 7):
         arrived = sum(post.came[goal, 3, payload] > 0 for payload in messages)
-        demand(arrived > 0, f"of {len(messages)} messages sent by several threads none arrives")
+        demand(arrived > 0, f"of {len(messages)} messages sent by several threads, none arrives")
 
 
 @promise(TRANSPORT_CHECKS)
@@ -258,7 +258,7 @@ def _rosters_are_published(post: _Post) -> None:
     post.link(3, [0])
     publish = lambda: post.members[3].publish_roster(b"signed")  # noqa: E731
     post.wait(lambda: not post.rosters[0], "no roster reaches a linked peer", publish)
-    demand(set(post.rosters[0]) == {b"signed"}, "a roster changes on its way")
+    demand(set(post.rosters[0]) == {b"signed"}, "a roster changes in transit")
 
 
 @promise(TRANSPORT_CHECKS)
@@ -274,14 +274,14 @@ def _non_members_exchange_rosters_and_nothing_else(post: _Post) -> None:
 
     visit = lambda: post.send(7, 0, post.fresh())  # noqa: E731 - which may come when it is admitted
     post.wait(missing, "of a non-member and its host, {0[0]} does not get the other's roster", visit)
-    demand(not post.arrived(7, 0), "a message of somebody who is not admitted is delivered")
+    demand(not post.arrived(7, 0), "a message of a non-member is delivered")
     host.admit([post.members[3].contact, guest.contact])
-    post.reach(7, 0, "no message of a non-member arrives when it was admitted")
+    post.reach(7, 0, "no message of a former non-member arrives after its admission")
 
 
 @promise(TRANSPORT_CHECKS)
 def _others_stay_connected(post: _Post) -> None:
-    """Members come and go, and not one message between two others is lost."""
+    """While members come and go, no message between two others is lost."""
     post.link(3, [0])
     post.reach(3, 0, "no message arrives")
     contacts = {address: member.contact for address, member in post.members.items()}
@@ -303,7 +303,7 @@ def _others_stay_connected(post: _Post) -> None:
 def _revoked_certificates_are_refused(post: _Post) -> None:
     host, guest = post.members[0], post.members[7]
     if post.relayed or guest.serial is None:
-        return  # a relay sees the certificates of those who use it
+        return  # a relay checks the certificates of its clients
     contacts = [post.members[3].contact, guest.contact]
     post.link(7, [0])
     post.reach(7, 0, "no message arrives")
@@ -313,9 +313,9 @@ def _revoked_certificates_are_refused(post: _Post) -> None:
     for _ in range(10):
         post.send(7, 0, post.fresh())
         time.sleep(0.03)
-    demand(post.arrived(7, 0) == before, "a message comes from somebody whose certificate is revoked")
+    demand(post.arrived(7, 0) == before, "a message arrives from a peer whose certificate is revoked")
     host.admit(contacts)
-    post.reach(7, 0, "no message arrives when a certificate is good again")
+    post.reach(7, 0, "no message arrives when a certificate is valid again")
 
 
 def check_transport(
@@ -324,22 +324,21 @@ def check_transport(
     patience: float = 20.0,
     relayed: bool = False,
 ) -> None:
-    """Check everything that a transport promises; see ``TRANSPORT_CHECKS``.
+    """Check the contract of a transport; see ``TRANSPORT_CHECKS``.
 
-    Messages may get lost, so what must arrive is sent again until it does; what must not is looked for at the end: every
-    message that came was sent, by that owner, to that receiver, and came at most once.
+    Messages may get lost, so a message that must arrive is repeated until it does; at the end, the account is checked:
+    every message that arrived was sent, by that owner, to that receiver, and arrived at most once.
 
     Parameters
     ----------
-    make : function of (addresses)
-        Returns a transport for each address: not open yet, with no links, on the same network, all of them admitted by
-        each other. Called once for every check.
+    Returns a transport for each address, not open yet, without links, on a common network, and with all members
+    admitted. Called once for every check.
     message_bytes : int
-        The longest message that these carry.
+        The longest message, in bytes.
     patience : float
-        Seconds after which a message that must arrive is given up.
+        Seconds after which the check gives up on a message that must arrive.
     relayed : bool
-        Whether they reach each other through a relay only, and so do not see each other's certificates.
+        Whether the transports communicate through a relay only, and so do not see each other's certificates.
 
     Raises
     ------

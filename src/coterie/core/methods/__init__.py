@@ -1,4 +1,4 @@
-"""One file for each published method; all of them read alike: symbols, state, rule."""
+"""Published methods, one file each, all with one structure: table of symbols, state, update rule."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ from .resilient import ResilientPooling as ResilientPooling
 from .scaffold import SCAFFOLD as SCAFFOLD
 from .tied_sgd import TiedSGD as TiedSGD
 
-#: Every method that runs on a given graph, by the name used on the command line. Adding one here adds its tests.
+#: Every method that runs on a given graph, by the name used on the command line. A method added here is tested
+#: automatically.
 METHODS: dict[str, Any] = {
     "cd": CoordinateDescent(),
     "propagation": ModelPropagation(),
@@ -59,7 +60,7 @@ METHODS: dict[str, Any] = {
 
 
 def resolve_method(method: Any) -> Any:
-    """A method given as a value or by its name."""
+    """Return a method, given as a value or by its name."""
     method = named("method", method, METHODS)
     if not isinstance(method, Method):
         raise ParameterError(
@@ -70,7 +71,7 @@ def resolve_method(method: Any) -> Any:
 
 
 def check_fit(method: Any, problem: Any) -> None:
-    """Refuse, by a MismatchError, a problem that a method cannot solve."""
+    """Raise a MismatchError for a problem that a method cannot solve."""
     if np.isfinite(problem.radius) and not method.promises.on_balls:
         raise MismatchError(
             f"{method!r} does not keep models in a ball, which Problem.{problem.name} asks for: "
@@ -80,29 +81,29 @@ def check_fit(method: Any, problem: Any) -> None:
         _check_model(method, problem)
     if method.training.jobs and problem.loss.pooled:
         raise MismatchError(
-            f"{method!r} sums up gradients of examples, and {problem.loss!r} is one loss of all of them: use "
+            f"{method!r} sums gradients of examples, and {problem.loss!r} is one loss of all examples together: use "
             "ct.FrankWolfeBoosting()"
         )
     if not method.training.jobs and np.any(problem.roles != TIED):
         raise MismatchError(
-            f"{method!r} draws all parameters to the neighbours, and some of this problem are personal or shared: use a "
-            "method that trains, such as ct.gossip.TiedSGD()"
+            f"{method!r} draws all parameters to the neighbours' values, and some parameters of this problem are "
+            "personal or shared: use a method that trains, such as ct.gossip.TiedSGD()"
         )
     if problem.graph.directed and not method.edges.directed:
         raise MismatchError(
-            f"{method!r} needs edges that are mutual, and those of {problem.graph!r} are one-way: pass "
+            f"{method!r} needs mutual edges, and those of {problem.graph!r} are one-way: pass "
             "problem.on(graph=problem.graph.mutual), or use a method for directed graphs"
         )
     if method.training.jobs and not method.training.batch and getattr(problem.model, "random", False):
         raise MismatchError(
-            f"{problem.model!r} draws random numbers in training, such as those of dropout, and takes them from the "
-            f"dice of minibatches, which {method!r} does not have: give its optimiser a batch, as ct.optim.SGD(batch=16)"
+            f"{problem.model!r} draws random numbers in training, such as those of dropout, which come with "
+            f"minibatches, and {method!r} has none: give its optimiser a batch, as ct.optim.SGD(batch=16)"
         )
     method.fit_for(problem)
 
 
 def fits(method: Any, problem: Any) -> bool:
-    """Whether a method takes a problem."""
+    """Return whether a method can solve a problem."""
     try:
         check_fit(method, problem)
     except MismatchError:
@@ -111,7 +112,7 @@ def fits(method: Any, problem: Any) -> bool:
 
 
 def _check_model(method: Any, problem: Any) -> None:
-    """Refuse a method that asks more of a model than this one can say."""
+    """Raise a MismatchError if a method uses parts that the problem's model does not have."""
     if not method.promises.any_model:
         raise MismatchError(
             f"{method!r} is for linear models, not for {problem.model!r}: use a method that trains, such as "
@@ -119,6 +120,7 @@ def _check_model(method: Any, problem: Any) -> None:
         )
     if not method.training.jobs and problem.curvature is None and not hasattr(problem.model, "curvatures"):
         raise MismatchError(
-            f"{method!r} takes steps of one over the curvature of a loss, and that of {problem.model!r} is not known: "
-            "say Problem.differentiable(..., curvature=...), or use a method that trains, such as ct.gossip.TiedSGD()"
+            f"{method!r} takes steps of one over the curvature of a loss, and the curvature of {problem.model!r} "
+            "is not known: pass Problem.differentiable(..., curvature=...), or use a method that trains, such as "
+            "ct.gossip.TiedSGD()"
         )

@@ -1,27 +1,27 @@
 """Collaborative learning by ADMM (CL): Vanhaesebrouck, Bellet, Tommasi (2017), Section 4.2 and Appendix D.
 
 Minimises ``Q(Theta) = s sum_{i<j} W_ij |theta_i - theta_j|^2 + sum_i a_i f_i(theta_i)`` (CL (7) for s = 1 and
-a_i = mu D_ii). Agent i holds its own model T_i^i and an opinion T_i^j of each neighbour's; the edge e = (i, j) makes
-both ends agree on both models by variables Z_e and multipliers L_ei, L_ej.
+a_i = mu D_ii). Agent i holds its own model T_i^i and an opinion T_i^j of each neighbour's model; the edge e = (i, j)
+makes both ends agree on both models by variables Z_e and multipliers L_ei, L_ej.
 
-An agent needs Z and L only together, as ``U = Z - L / rho``, and so does its neighbour: with
-``L_ei + L_ej = 0``, which holds from the start and after every exchange, the steps 2 and 3 of the paper are
+Both an agent and its neighbour use Z and L only in the combination ``U = Z - L / rho``. With
+``L_ei + L_ej = 0``, which holds from the start and after every exchange, steps 2 and 3 of the paper are
 
     Z_e <- (T_i + T_j) / 2,   L_ei <- L_ei + rho (T_i - Z_e)     <=>     U_ei <- 1/2 U_ei + 1/2 (2 T_j - U_ej).
 
-In this form (Douglas-Rachford splitting) an end needs nothing of its own at the time of the exchange, so messages may
-be late, lost or doubled, and each that arrives is one averaged step of a nonexpansive map, half of which a lost one
-leaves out. The messages are the paper's: four vectors each way.
+In this form (Douglas-Rachford splitting) an end of an edge needs no state of the time of the exchange, so messages may
+be late, lost or duplicated: each message that arrives is one averaged step of a nonexpansive map, and a lost message
+omits half of it. The messages are those of the paper: four vectors in each direction.
 
 =============================  =====================================================
 paper                          here
 =============================  =====================================================
 Theta_i^i                      ``me.theta``
-Theta_i^j                      :func:`opinion`, worked out when it is sent
+Theta_i^j                      :func:`opinion`, computed when it is sent
 Z_ei^i - Lambda_ei^i / rho     ``edges.mine[slot]``
 Z_ei^j - Lambda_ei^j / rho     ``edges.theirs[slot]`` with ``data.peer[slot] == j``
 rho                            ``edges.rho[slot]``
-s W_ij                         ``data.smooth * data.weight[slot]``: both ends have half of the smoothness term
+s W_ij                         ``data.smooth * data.weight[slot]``: each end has half of the smoothness term
 =============================  =====================================================
 """
 
@@ -44,16 +44,17 @@ from ..method import NamedTuple, method
 from ..rules import Or, checked
 from .djam import ANSWER, ASK, DJAM, MODEL, Own
 
-#: ``rho`` of a method that finds it by itself.
+#: Value of ``rho`` if the method adapts it.
 AUTO = 0.0
-#: No honest rho is further from 1 than this.
+#: Largest rho, and inverse of the smallest, that an honest peer uses.
 MAX_RHO = 1e12
-#: Residual balancing: how far apart the squared residuals of an edge must be for its rho to change, by how much it
-#: changes, and how much longer it takes until the next look (ADMM converges if rho comes to rest).
-IMBALANCE, STEP, RARER = 4.0, 2.0, 1.2
-#: How large the multipliers of an edge are taken to be at least, beside rho times its models.
-FLOOR = 0.3
-#: What is watched of an edge: primal and dual residuals since the last look at rho, exchanges since, and when to look.
+#: Residual balancing: ratio of the squared residuals of an edge at which its rho changes, the factor of the change, and
+#: the growth of the interval until the next check (ADMM converges if rho converges).
+MAX_RESIDUAL_RATIO, RHO_FACTOR, INTERVAL_GROWTH = 4.0, 2.0, 1.2
+#: Lower bound for the size of an edge's multipliers, relative to rho times its models.
+MIN_MULTIPLIER_RATIO = 0.3
+#: Entries of ``edges.cache``: primal and dual residuals since the last check of rho, number of exchanges since, and
+#: when to check next.
 WATCH = 4
 
 
@@ -63,12 +64,12 @@ class Edge(NamedTuple):
     mine: np.ndarray  # (edges, p) U_ei^i
     theirs: np.ndarray  # (edges, p) U_ei^j
     rho: np.ndarray  # (edges,)
-    cache: np.ndarray  # (edges, 4) residuals since rho was last looked at: primal, dual; exchanges, and when to look
+    cache: np.ndarray  # (edges, WATCH) for residual balancing
 
 
 @inline
 def primal(data, me, edges, scratch):
-    """Step 1. Without the T_i^j, which follow from T_i^i, the augmented Lagrangian is
+    """Step 1. With the T_i^j eliminated, which follow from T_i^i, the augmented Lagrangian is
 
     a_i f_i(T) + 1/2 sum_j [ rho |T - U_ei^i|^2 + s W_ij rho / (s W_ij + rho) |T - U_ei^j|^2 ].
     """
@@ -87,7 +88,7 @@ def primal(data, me, edges, scratch):
         for k in range(p):
             center[k] /= weight
     else:
-        weight = proximal.alone(me, center)
+        weight = proximal.isolated_pull(me, center)
     me.cache.solver.minimise(data, importance(data, total(data.weight)), weight, center, me.theta, rest)
 
 
@@ -101,7 +102,7 @@ def opinion(data, me, edges, slot, out):
 
 @inline
 def write(rho, data, me, edges, slot, out):
-    """My end of an edge: T_i^i, T_i^j, U_ei^i, U_ei^j; and rho, if the agents find it by themselves."""
+    """Write an agent's end of an edge: T_i^i, T_i^j, U_ei^i, U_ei^j; and rho, if the method adapts it."""
     p = me.theta.shape[0]
     copy_to(me.theta, out[:p])
     opinion(data, me, edges, slot, out[p : 2 * p])
@@ -124,9 +125,9 @@ def settle(edges, slot, text):
 
 @inline
 def convert(edges, slot, text, mean):
-    """Express both ends of an edge with one rho where they have come apart, because a message was lost.
+    """Express both ends of an edge with one rho if they differ, because a message was lost.
 
-    U = Z - L / rho with the multipliers of the ends opposite, so  Z = (rho_i U_ei + rho_j U_ej) / (rho_i + rho_j).
+    U = Z - L / rho, and the ends have opposite multipliers, so  Z = (rho_i U_ei + rho_j U_ej) / (rho_i + rho_j).
     """
     p = edges.mine.shape[1]
     mine, theirs = edges.rho[slot], text[4 * p]
@@ -141,11 +142,11 @@ def convert(edges, slot, text, mean):
 
 @inline
 def settle_and_balance(data, me, edges, slot, text, copy):
-    """Steps 2 and 3, and a look at rho: both ends see the same four vectors of both, and come to the same rho.
+    """Steps 2 and 3, then residual balancing: both ends know the same four vectors of each end, and compute one rho.
 
     With Z = (U_ei + U_ej) / 2 before and Z' = (T_i + T_j) / 2 after, the residuals of the edge are |T_i - T_j|^2 / 2
-    (primal) and 2 rho^2 |Z' - Z|^2 (dual); each is set against the size of what it must become small beside: models
-    and multipliers.
+    (primal) and 2 rho^2 |Z' - Z|^2 (dual). Each is divided by a reference size: that of the models (primal), and that
+    of the multipliers (dual).
     """
     p = edges.mine.shape[1]
     opinion(data, me, edges, slot, copy)
@@ -168,18 +169,18 @@ def settle_and_balance(data, me, edges, slot, text, copy):
     settle(edges, slot, text)
     watch = edges.cache[slot]
     watch[0] += primal / (models + 1e-300)
-    # Where neighbours agree there are no multipliers: then a part of what rho would make of the models.
-    watch[1] += dual / (multipliers + FLOOR * rho * rho * models + 1e-300)
+    # Where neighbours agree, multipliers vanish: then the reference is a fraction of rho times the models.
+    watch[1] += dual / (multipliers + MIN_MULTIPLIER_RATIO * rho * rho * models + 1e-300)
     watch[2] += 1.0
     if watch[2] < watch[3]:
         return
     new = rho
-    if watch[0] > IMBALANCE * watch[1]:
-        new = STEP * rho
-    elif watch[1] > IMBALANCE * watch[0]:
-        new = rho / STEP
+    if watch[0] > MAX_RESIDUAL_RATIO * watch[1]:
+        new = RHO_FACTOR * rho
+    elif watch[1] > MAX_RESIDUAL_RATIO * watch[0]:
+        new = rho / RHO_FACTOR
     watch[0], watch[1], watch[2] = 0.0, 0.0, 0.0
-    watch[3] *= RARER
+    watch[3] *= INTERVAL_GROWTH
     if new != rho:
         for k in range(p):
             z = 0.5 * (me.theta[k] + text[p + k])
@@ -194,16 +195,16 @@ def settle_and_balance(data, me, edges, slot, text, copy):
 class CollaborativeADMM(NamedTuple):
     """Alternating directions over the edges, CL Section 4.2 (gossip) and Appendix D (synchronous rounds).
 
-    For every convex loss. A wake exchanges eight vectors with one neighbour, a round eight along every edge.
+    For every convex loss. A wake exchanges eight vectors with one neighbour, a round exchanges eight along every edge.
 
     Parameters
     ----------
     rho : float or "auto"
-        Penalty on disagreement about the models of an edge, > 0. It changes the speed by more than ten times, not
-        the result. "auto": the two ends of every edge find one, by balancing the residuals that both see; it is sent
-        with the models, one number more in a message.
+        Penalty on disagreement about the models of an edge, > 0. The value changes the speed by more than ten times,
+        not the result. "auto": both ends of every edge adapt one value by balancing residuals that both know; a message
+        then holds one number more, rho.
     steps : int
-        Gradient steps in place of the exact primal step, as in CD's comparison (10 there); 0 for the exact one.
+        Gradient steps in place of the exact primal step, as in the comparison with CD (CD, (10)); 0 for the exact step.
 
     Examples
     --------
@@ -218,7 +219,7 @@ class CollaborativeADMM(NamedTuple):
     steps: int = 0
 
     max_messages = 2
-    dice = 1  # to choose the neighbour
+    dice = 1  # for the choice of the neighbour
     exchanges = True
     footprint = "partner"
     remembers = True  # multipliers
@@ -229,12 +230,11 @@ class CollaborativeADMM(NamedTuple):
 
     @property
     def messages(self):
-        """A model; and the end of an edge: four models, and rho if the agents find it by themselves."""
+        """A model; and an agent's end of an edge: four models, and rho if the method adapts it."""
         end = (Vector(4), Number(1.0 / MAX_RHO, MAX_RHO)) if self.rho == AUTO else Vector(4)
         return {MODEL: Vector(), ASK: end, ANSWER: end}
 
     def fit_for(self, problem):
-        """Refuse a problem that this method cannot solve."""
         if self.steps > 0 and not np.isfinite(problem.loss.smoothness):
             raise MismatchError(
                 f"{self!r} takes gradient steps, and {problem.loss!r} has a kink: use a smooth loss, such as "
@@ -242,20 +242,18 @@ class CollaborativeADMM(NamedTuple):
             )
 
     def scratch_size(self, arrays, p):
-        """Numbers of scratch paper that a handler needs."""
         return max(5 * p + 1, p + proximal.scratch(arrays, p))
 
     def start(self, arrays, theta):
-        """State before the first letter: no multipliers; until a neighbour is heard, it is taken to agree."""
+        """No multipliers; the copies of a neighbour start at the agent's own model."""
         owner = owners(arrays.edge_start)
-        # The edges of an agent pull with a strength of s W_ij each: a rho of that size treats both terms alike.
+        # Each edge of an agent pulls with strength s W_ij: a rho of that size gives both terms equal weight.
         rho = np.full(owner.shape[0], self.rho) if self.rho != AUTO else arrays.smooth * arrays.weight
         watch = np.tile([0.0] * (WATCH - 1) + [2.0], (owner.shape[0], 1))
         own = Own(theta.copy(), proximal.prepare(arrays, theta.shape[1], self.steps))
         return own, Edge(theta[owner], theta[owner], rho, watch)
 
     def open(self, data, me, edges, slot):
-        """A new edge: no multipliers; until the neighbour is heard, it is taken to agree."""
         copy_to(me.theta, edges.mine[slot])
         copy_to(me.theta, edges.theirs[slot])
         edges.rho[slot] = self.rho if self.rho != AUTO else data.smooth * data.weight[slot]
@@ -265,14 +263,14 @@ class CollaborativeADMM(NamedTuple):
     greet = DJAM.greet
 
     def wake(self, data, me, edges, randomness, outbox):
-        """Step 1 at this end, and an invitation to the other."""
+        """Step 1, then a message that asks the neighbour for an exchange."""
         slot = choose(data, randomness)
         primal(data, me, edges, outbox.scratch)
         if slot != VACANT:
             send(outbox, data.peer[slot], ASK, write(self.rho, data, me, edges, slot, outbox.scratch), slot)
 
     def receive(self, data, me, edges, message, outbox):
-        """Step 1 at this end if the other end asks for it; then steps 2 and 3."""
+        """Step 1 and an answer if the neighbour asks for one; then steps 2 and 3."""
         if message.slot == VACANT:
             return
         if message.kind == MODEL:
@@ -288,7 +286,7 @@ class CollaborativeADMM(NamedTuple):
             settle_and_balance(data, me, edges, message.slot, message.text, outbox.scratch[: me.theta.shape[0]])
 
     def round(self, data, me, edges, outbox):
-        """Step 1; the messages of all agents bring about steps 2 and 3."""
+        """Step 1; steps 2 and 3 follow when the messages of all neighbours arrive."""
         primal(data, me, edges, outbox.scratch)
         for slot in range(data.peer.shape[0]):
             if data.peer[slot] != VACANT:

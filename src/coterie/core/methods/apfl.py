@@ -1,17 +1,17 @@
 """Adaptive personalised federated learning (APFL): Deng, Kamani, Mahdavi (2020), Algorithm 1.
 
-A client uses a mixture ``alpha v + (1 - alpha) w`` of its own model v and its copy of the common one w.
+A client uses a mixture ``alpha v + (1 - alpha) w`` of its own model v and its copy w of the common model.
 A local step, with g the gradient of f_i at the mixture:
 
-    v <- v - rate alpha g                      (its own model, for the mixture as it was)
-    w <- w - rate grad f_i(w)                  (which the server averages)
-    alpha <- alpha - alpha_rate <v - w, g>     (10), once in a round, at its first step, and kept in [0, 1]
+    v <- v - rate alpha g                      (own model, g at the mixture before the step)
+    w <- w - rate grad f_i(w)                  (common model, averaged by the server)
+    alpha <- alpha - alpha_rate <v - w, g>     (10), in the first step of a round only, clipped to [0, 1]
 
 =============================  =====================================================
 paper                          here
 =============================  =====================================================
 the mixture                    ``me.theta``
-v_i, w_i                       ``me.personal``, ``me.common``; w of the server: ``me.theta``
+v_i, w_i                       ``me.personal``, ``me.common``; for the server, w is ``me.theta``
 alpha_i                        ``me.alpha``
 tau                            ``local.steps``
 =============================  =====================================================
@@ -52,22 +52,22 @@ def mix(me):
 
 @server.served(plain=True, alpha=probability, alpha_rate=nonnegative)
 class APFL(NamedTuple):
-    """A mixture of a personal and the common model for each client, with a weight that may be learned.
+    """Each client mixes a personal model with the common one, with a weight that may be learned.
 
-    A client's row of theta is its mixture.
+    A client's row of ``theta`` is its mixture.
 
     Parameters
     ----------
     local : SGD
-        Without momentum: the two models take their steps by turns.
+        Without momentum: the two models take their steps alternately.
     clients : int, optional
         As in :class:`coterie.federated.FedAvg`.
     by_rows : bool
-        Whether a client counts by the number of its rows. Default: all alike, as in the paper.
+        Whether a client's weight in the average is the number of its rows. Default: equal weights, as in the paper.
     alpha : float
-        Weight of the personal model, in [0, 1]: at the start, if it is learned.
+        Weight of the personal model, in [0, 1]; the initial weight, if it is learned.
     alpha_rate : float
-        Learning rate of alpha, >= 0; 0 keeps it.
+        Learning rate of alpha, >= 0; with 0, alpha is constant.
 
     Examples
     --------
@@ -89,7 +89,7 @@ class APFL(NamedTuple):
     jobs = property(lambda self: 2 * self.local.steps)
 
     def start(self, arrays, theta):
-        """State before the first letter: both models are the one given. Every job is one step."""
+        """Both models start at the given one. Every job is one step."""
         job = new_job(self.local, theta)
         job.plan[:, STEPS] = 1.0
         alpha = np.full((theta.shape[0], 1), self.alpha)
@@ -97,7 +97,7 @@ class APFL(NamedTuple):
         return Own(theta.copy(), theta.copy(), theta.copy(), alpha, job, post), server.new_edges(arrays)
 
     def prepare(self, data, me, edges, randomness, outbox, phase):
-        """By turns a step at the mixture, for my own model, and one of the common model."""
+        """Alternate a step of the agent's own model, at the mixture, and a step of the common model."""
         if phase == 0 and not server.has_work(data, me, randomness):
             return False
         if phase % 2 == 0:
@@ -117,12 +117,12 @@ class APFL(NamedTuple):
         return True
 
     def hear(self, data, me, text):
-        """The server's model is mine of the common one."""
+        """Copy the server's model into the agent's copy of the common model."""
         if not server.take_over(data, text, me.common):
             return False
         mix(me)
         return True
 
     def answer(self, data, me, out):
-        """My copy of the common model, and its weight."""
+        """Write the agent's copy of the common model, and its weight."""
         return server.write(data, me.common, self.by_rows, out)

@@ -1,9 +1,9 @@
 """Decentralised Frank-Wolfe boosting (DADA): Zantedeschi, Bellet, Tommasi (2020), Section 3.
 
 Minimises ``Q(Theta) = mu_1/2 sum_{k<l} w_kl |alpha_k - alpha_l|^2 + sum_k d_k c_k L_k(alpha_k)`` over
-``|alpha_k|_1 <= beta``. An agent that wakes adds one base predictor to its model, the best for its own reweighted
-examples and for its neighbours, and tells them which, with which sign, and with what step: three numbers, whatever the
-size of the dictionary.
+``|alpha_k|_1 <= beta``. An agent that wakes adds one base predictor to its model: the one with the largest decrease of
+its reweighted losses and of the distance to its neighbours. It sends the index, the sign and the step: three numbers,
+whatever the size of the dictionary.
 
 =============================  ========================================================================
 paper                          here
@@ -17,8 +17,8 @@ j_k, sign, gamma               a ``STEP`` message
 t                              ``clock``
 =============================  ========================================================================
 
-A model has at most one entry for each step, most of a dictionary has none: what an agent remembers of its neighbours'
-models, and what it sends of its own, are pairs of index and value.
+A model has at most one nonzero entry per step, far fewer than the dictionary. An agent therefore stores its neighbours'
+models, and sends its own, as pairs of index and value.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from ..messages import Choices, Counter, Number, Pairs
 from ..method import NamedTuple, method
 from ..rules import Word, checked
 
-#: Kinds of messages: a whole model; one step of it; and a request for the whole, by one who has missed a step.
+#: Kinds of messages: a whole model; one step; and a request for the whole model, by an agent that has missed a step.
 WHOLE, STEP, MISSED = 0, 1, 2
-#: How many entries more than twice those of the largest model there is room for.
-ROOM = 16
-#: How many more steps of a neighbour to wait for before asking again: the answer may be on its way.
-PATIENCE = 2.0
-#: Which clock sets the step: my own wakes, or everybody's.
+#: Number of spare entries, beyond twice the number of entries of the largest model.
+SPARE_ENTRIES = 16
+#: Number of further steps of a neighbour to wait for before repeating a request, whose answer may be in transit.
+STEPS_BEFORE_REPEAT = 2.0
+#: Values of ``clock``: the step size depends on the agent's own wakes, or on those of all agents.
 CLOCKS = ("local", "global")
 
 
@@ -51,23 +51,23 @@ class Own(NamedTuple):
     """State of the agents."""
 
     theta: np.ndarray  # (n, p) my model
-    cache: Any  # margins z_r = sum_j theta_j h_j(x_r) of my examples
-    steps: np.ndarray  # (n, 1) steps that I have taken
+    cache: Any  # margins z_r = sum_j theta_j h_j(x_r) of the agent's examples
+    steps: np.ndarray  # (n, 1) number of steps that the agent has taken
 
 
 class Edge(NamedTuple):
     """State of the edges."""
 
-    entry: np.ndarray  # (edges, room) the neighbour's model as far as I have heard: which entries, ...
-    value: np.ndarray  # (edges, room) ... and their values
-    size: np.ndarray  # (edges,) how many entries
-    heard: np.ndarray  # (edges,) how many of its steps are in it; -1 before the first letter
-    asked: np.ndarray  # (edges,) its step after which I asked for the whole model
+    entry: np.ndarray  # (edges, capacity) indices of the nonzero entries of the neighbour's model, as last received
+    value: np.ndarray  # (edges, capacity) values of these entries
+    size: np.ndarray  # (edges,) number of these entries
+    heard: np.ndarray  # (edges,) number of the neighbour's steps in the copy; -1 before the first message
+    asked: np.ndarray  # (edges,) number of the neighbour's step after which the whole model was requested
 
 
 @inline
 def pull_of(data, me, edges, gradient):
-    """``gradient = mu_1 (d_k alpha_k - sum_l w_kl alpha_l)``, the neighbours' part of it: there are no data in it."""
+    """``gradient = mu_1 (d_k alpha_k - sum_l w_kl alpha_l)``, the part of the gradient that is independent of data."""
     fill(0.0, gradient)
     axpy(2.0 * data.smooth * total(data.weight), me.theta, gradient)
     for k in range(data.peer.shape[0]):
@@ -77,7 +77,7 @@ def pull_of(data, me, edges, gradient):
 
 @inline
 def add_losses(data, me, slope, gradient):
-    """``gradient -= d_k c_k A_k' eta_k``, the part of my examples; their slopes are left in ``slope``."""
+    """``gradient -= d_k c_k A_k' eta_k``, the part of the agent's examples; leaves their slopes in ``slope``."""
     a, m = importance(data, total(data.weight)), slope.shape[0] // data.outputs
     for o in range(data.outputs):
         mine = me.cache[o * m : (o + 1) * m], data.labels[o * m : (o + 1) * m]
@@ -98,9 +98,9 @@ def gradient_of(data, me, edges, scratch):
 
 @inline
 def vertex(gradient):
-    """DADA (3): the base predictor and sign of the best vertex of the ball, as ``sign (j + 1)``; 0 for none.
+    """DADA (3): return base predictor and sign of the best vertex of the ball, as ``sign (j + 1)``; 0 for none.
 
-    Where the gradient is zero, every point of the ball is as good: an agent that knows nothing stays where it is.
+    If the gradient is zero, every point of the ball is optimal, and the agent does not move.
     """
     best = 0
     for j in range(1, gradient.shape[0]):
@@ -113,7 +113,10 @@ def vertex(gradient):
 
 @inline
 def put(data, edges, slot, entry, value, outbox):
-    """Add to one entry of a neighbour's model. Says whether there was room; asks for more before there is none."""
+    """Add to one entry of the copy of a neighbour's model.
+
+    Return whether there was room; request more before it runs out.
+    """
     size = edges.size[slot]
     for e in range(size):
         if edges.entry[slot, e] == entry:
@@ -123,14 +126,14 @@ def put(data, edges, slot, entry, value, outbox):
         return False
     edges.entry[slot, size], edges.value[slot, size] = entry, value
     edges.size[slot] = size + 1
-    if size + 1 + data.outputs > edges.entry.shape[1]:  # what one more step may need
+    if size + 1 + data.outputs > edges.entry.shape[1]:  # room that one more step may need
         outbox.cursor[NEEDS_ROOM] = 1
     return True
 
 
 @inline
 def move(data, me, part, goal, step):
-    """``alpha <- (1 - gamma) alpha + gamma s`` in one output's part of my model, with the margins of its examples."""
+    """``alpha <- (1 - gamma) alpha + gamma s`` for one output's part of the model, and the same for the margins."""
     if goal == 0:
         return
     size, m = me.theta.shape[0] // data.outputs, me.cache.shape[0] // data.outputs
@@ -144,13 +147,13 @@ def move(data, me, part, goal, step):
 
 @inline
 def stride(rule, clock):
-    """The length of a step, gamma."""
+    """Return the step size gamma."""
     return 2.0 / (clock + rule.head + 2.0)
 
 
 @inline
 def take_step(rule, data, me, edges, clock, scratch):
-    """One Frank-Wolfe step on my own block. Returns the message that says which."""
+    """Take one Frank-Wolfe step on the agent's own block. Return the message that describes the step."""
     p, examples = me.theta.shape[0], me.cache.shape[0]
     gradient, message = gradient_of(data, me, edges, scratch), scratch[p + examples :]
     step, size = stride(rule, clock), p // data.outputs
@@ -165,14 +168,14 @@ def take_step(rule, data, me, edges, clock, scratch):
 
 @inline
 def whole(me, out):
-    """My whole model as a message, with how many steps are in it."""
+    """Write the agent's whole model as a message, with the number of its steps."""
     out[0] = me.steps[0]
     return out[: 1 + write_pairs(me.theta, out[1:])]
 
 
 @inline
 def remember(data, edges, slot, text, outbox):
-    """A neighbour's whole model. One that does not fit is forgotten, and asked for again."""
+    """Store a neighbour's whole model. A model that does not fit is dropped, and requested again."""
     edges.size[slot] = 0
     fits = True
     for k in range(1, text.shape[0], 2):
@@ -182,7 +185,7 @@ def remember(data, edges, slot, text, outbox):
 
 @inline
 def follow(data, me, edges, slot, text, outbox):
-    """Take the step that a neighbour took. Says whether that was possible."""
+    """Apply a neighbour's step to the copy of its model. Return whether this was possible."""
     size, step = me.theta.shape[0] // data.outputs, text[1]
     for o in range(data.outputs):
         if not abs(text[2 + o]) <= size or not 0.0 <= step <= 1.0:
@@ -205,15 +208,15 @@ def follow(data, me, edges, slot, text, outbox):
 class FrankWolfeBoosting(NamedTuple):
     """Asynchronous Frank-Wolfe steps on the models, DADA Section 3. For :meth:`coterie.Problem.boosting`.
 
-    A step of ``2 / (t + 2)`` towards the best base predictor. A wake sends three numbers to each neighbour.
+    Steps of size ``2 / (t + 2)`` towards the best base predictor. A wake sends three numbers to each neighbour.
 
     Parameters
     ----------
     clock : "local" or "global"
-        t: how many times the agent has woken; or how many times all agents have, divided by their number, as in the
-        paper, which nobody can know without a coordinator.
+        t is the number of wakes of the agent, or the number of wakes of all agents divided by the number of agents. The
+        paper uses the latter, which no agent can know without a coordinator.
     head : float
-        How far t is ahead at the start. With 0, the first step forgets the model that an agent starts from.
+        Initial value of t. With 0, the first step replaces the initial model.
 
     Examples
     --------
@@ -236,14 +239,13 @@ class FrankWolfeBoosting(NamedTuple):
     footprint = "edges"
     sparse = True
     on_balls = True
-    accuracy = 5e-3  # it converges sublinearly
+    accuracy = 5e-3  # sublinear convergence
 
     def __repr__(self):
         clock, head = self.__getnewargs__()
         return f"FrankWolfeBoosting(clock={clock!r}{f', head={head:g}' if head else ''})"
 
     def fit_for(self, problem):
-        """Refuse a problem that this method cannot solve."""
         if not np.isfinite(problem.radius):
             raise MismatchError(
                 f"FrankWolfeBoosting is for Problem.boosting, whose models stay in a ball; this is {problem.name}"
@@ -252,28 +254,26 @@ class FrankWolfeBoosting(NamedTuple):
             raise MismatchError(f"FrankWolfeBoosting follows gradients, and {problem.loss!r} has a kink")
 
     def scratch_size(self, arrays, p):
-        """Numbers of scratch paper that a handler needs."""
         return max(p + int(np.diff(arrays.row_start).max(initial=0)) + 2 + arrays.outputs, 2 * p + 1)
 
     def start(self, arrays, theta):
-        """State before the first letter: until a neighbour is heard, it is taken to agree."""
         n = theta.shape[0]
         owner = owners(arrays.edge_start)
         margins = np.zeros(arrays.labels.shape[0])
         margins_kernel(arrays.rows, arrays.row_start, np.ascontiguousarray(theta), margins)
         own = Own(theta.copy(), Ragged(arrays.row_start, margins), np.zeros((n, 1)))
         edges, used = owner.shape[0], int(np.count_nonzero(theta, axis=1).max(initial=0))
-        room = min(2 * used + ROOM, theta.shape[1]) + arrays.outputs
+        room = min(2 * used + SPARE_ENTRIES, theta.shape[1]) + arrays.outputs
         i, k = np.nonzero(theta)
-        place = np.arange(i.shape[0]) - np.searchsorted(i, i)  # among those of the same agent
+        place = np.arange(i.shape[0]) - np.searchsorted(i, i)  # position among the entries of the agent
         entry, value = np.zeros((n, room), np.int64), np.zeros((n, room))
         entry[i, place], value[i, place] = k, theta[i, k]
         size = np.bincount(i, minlength=n)
         known = entry[owner], value[owner], size[owner]
-        return own, Edge(*known, np.full(edges, -1.0), np.full(edges, -1.0 - PATIENCE))
+        return own, Edge(*known, np.full(edges, -1.0), np.full(edges, -1.0 - STEPS_BEFORE_REPEAT))
 
     def enlarge(self, arrays, edge):
-        """Twice the room for neighbours' models, if one of them may need it soon."""
+        """Double the room for neighbours' models if one of them may soon need it."""
         room = edge.entry.shape[1]
         if edge.size.max(initial=0) + 1 + arrays.outputs <= room:
             return edge
@@ -281,26 +281,25 @@ class FrankWolfeBoosting(NamedTuple):
         return edge._replace(entry=np.pad(edge.entry, more), value=np.pad(edge.value, more))
 
     def open(self, data, me, edges, slot):
-        """A new edge: until the neighbour is heard, it is taken to agree."""
         size = 0
         for k in range(me.theta.shape[0]):
             if me.theta[k] != 0.0 and size < edges.entry.shape[1]:
                 edges.entry[slot, size], edges.value[slot, size] = k, me.theta[k]
                 size += 1
         edges.size[slot] = size
-        edges.heard[slot], edges.asked[slot] = -1.0, -1.0 - PATIENCE
+        edges.heard[slot], edges.asked[slot] = -1.0, -1.0 - STEPS_BEFORE_REPEAT
 
     def greet(self, data, me, edges, outbox):
-        """My whole model."""
+        """Send the agent's whole model."""
         send(outbox, EVERYONE, WHOLE, whole(me, outbox.scratch))
 
     def wake(self, data, me, edges, randomness, outbox):
-        """One step on my own block, and a word about it to everybody."""
+        """Take one step on the agent's own block, and send it to all neighbours."""
         clock = me.steps[0] if self.clock == 0 else randomness.moment
         send(outbox, EVERYONE, STEP, take_step(self, data, me, edges, clock, outbox.scratch))
 
     def receive(self, data, me, edges, message, outbox):
-        """Follow the neighbour; ask for the whole model where a step was missed."""
+        """Apply the neighbour's step; request its whole model if a step was missed."""
         slot = message.slot
         if slot == VACANT:
             return
@@ -312,10 +311,10 @@ class FrankWolfeBoosting(NamedTuple):
         elif message.text[0] > edges.heard[slot]:
             next_one = message.text[0] == edges.heard[slot] + 1.0 and message.text.shape[0] == 2 + data.outputs
             lost = not next_one or not follow(data, me, edges, slot, message.text, outbox)
-            if lost and message.text[0] > edges.asked[slot] + PATIENCE:
+            if lost and message.text[0] > edges.asked[slot] + STEPS_BEFORE_REPEAT:
                 edges.asked[slot] = message.text[0]
                 send(outbox, message.sender, MISSED, message.text[:0])
 
     def round(self, data, me, edges, outbox):
-        """All agents take a step at once: Frank-Wolfe on all models together."""
+        """Take a step: with all agents at once, this is Frank-Wolfe on all models together."""
         send(outbox, EVERYONE, STEP, take_step(self, data, me, edges, me.steps[0], outbox.scratch))

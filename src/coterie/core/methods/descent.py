@@ -8,7 +8,7 @@ a_i = mu D_ii c_i). An agent that wakes takes one gradient step on its own block
 paper                          here
 =============================  =====================================================
 Theta_i                        ``me.theta``
-Theta_j as i last heard it     ``edges.copy[k]`` with ``data.peer[k] == j``
+Theta_j as i last received it  ``edges.copy[k]`` with ``data.peer[k] == j``
 W_ij, D_ii                     ``data.weight[k]``, ``degree``
 mu D_ii c_i                    ``importance(data, degree)``, a_i
 L_i^loc                        ``data.curvature``
@@ -27,7 +27,7 @@ from ..linear import add_all, axpy, copy_to, fill, total
 from ..messages import Vector
 from ..method import NamedTuple, method
 
-#: The only kind of message: my model.
+#: The only kind of message: the sender's model.
 MODEL = 0
 
 
@@ -40,7 +40,7 @@ class Own(NamedTuple):
 class Edge(NamedTuple):
     """State of the edges."""
 
-    copy: np.ndarray  # (edges, p) the last model heard from the neighbour
+    copy: np.ndarray  # (edges, p) the last model received from the neighbour
 
 
 @inline
@@ -80,7 +80,6 @@ class CoordinateDescent(NamedTuple):
     footprint = "edges"
 
     def fit_for(self, problem):
-        """Refuse a problem that this method cannot solve."""
         if not np.isfinite(problem.loss.smoothness):
             raise MismatchError(
                 f"CoordinateDescent takes gradient steps, and {problem.loss!r} has a kink: "
@@ -88,24 +87,22 @@ class CoordinateDescent(NamedTuple):
             )
 
     def scratch_size(self, arrays, p):
-        """Numbers of scratch paper that a handler needs."""
         return p
 
     def start(self, arrays, theta):
-        """State before the first letter: until a neighbour is heard, it is taken to agree."""
+        """The copy of each neighbour's model starts at the agent's own model."""
         owner = owners(arrays.edge_start)
         return Own(theta.copy()), Edge(theta[owner])
 
     def open(self, data, me, edges, slot):
-        """A new edge: until the neighbour is heard, it is taken to agree."""
+        """The copy of the new neighbour's model starts at the agent's own model."""
         copy_to(me.theta, edges.copy[slot])
 
     def greet(self, data, me, edges, outbox):
-        """The initial swap of models."""
         send(outbox, EVERYONE, MODEL, me.theta)
 
     def wake(self, data, me, edges, randomness, outbox):
-        """One step on my own block, then a broadcast."""
+        """Take one gradient step on the agent's own block, then broadcast the model."""
         theta, gradient = me.theta, outbox.scratch[: me.theta.shape[0]]
         degree = total(data.weight)
         a = importance(data, degree)
@@ -117,6 +114,6 @@ class CoordinateDescent(NamedTuple):
         send(outbox, EVERYONE, MODEL, theta)
 
     def receive(self, data, me, edges, message, outbox):
-        """Remember the neighbour's model."""
+        """Store the neighbour's model."""
         if message.slot != VACANT:
             copy_to(message.text, edges.copy[message.slot])

@@ -1,13 +1,13 @@
-"""Ditto: Li, Hu, Beirami, Smith (2021), Algorithm 1: a personal model beside the common one, drawn to it.
+"""Ditto: Li, Hu, Beirami, Smith (2021), Algorithm 1: personal models with a pull to the common model.
 
-    w_k <- steps of SGD on f_k, from w, which the server averages                        (FedAvg)
+    w_k <- steps of SGD on f_k, from w; the server averages the w_k                      (FedAvg)
     v_k <- v_k - rate (grad f_k(v_k) + lambda (v_k - w)), the pull as a proximal step    (the personal model)
 
 =============================  =====================================================
 paper                          here
 =============================  =====================================================
 v_k                            ``me.theta``
-w^t                            ``me.job.center``, for the server ``me.theta``
+w^t                            ``me.job.center``; for the server, ``me.theta``
 w_k                            ``me.job.theta`` after the second job
 lambda                         ``pull``
 =============================  =====================================================
@@ -26,16 +26,16 @@ from . import server
 
 @server.served(pull=nonnegative)
 class Ditto(NamedTuple):
-    """A personal model for each client, drawn to the common one that FedAvg learns at the same time.
+    """Each client learns a personal model with a pull to the common model, which FedAvg learns at the same time.
 
-    A client's row of theta is its personal model; only the common one is ever sent.
+    A client's row of ``theta`` is its personal model; only the common model is sent.
 
     Parameters
     ----------
     local, clients, by_rows
-        As in :class:`coterie.federated.FedAvg`; both models take these steps.
+        As in :class:`coterie.federated.FedAvg`; the personal and the common model take these steps.
     pull : float
-        lambda, how strongly personal models are drawn to the common one, >= 0: 0 for models trained alone.
+        lambda, the weight of the pull of personal models to the common one, >= 0; with 0, clients train alone.
 
     Examples
     --------
@@ -56,11 +56,11 @@ class Ditto(NamedTuple):
     jobs = 2
 
     def first_job(self, theta):
-        """What clients train, with a center."""
+        """Return jobs with a center."""
         return new_job(self.local, theta, center=True)
 
     def prepare(self, data, me, edges, randomness, outbox, phase):
-        """My personal model, then the common one: both begin at what the server has sent."""
+        """Train the personal model, then the common model, from the server's model."""
         if phase == 0 and server.has_work(data, me, randomness):
             copy_to(me.theta, me.job.theta)
             me.job.plan[PULL] = self.pull
@@ -73,10 +73,10 @@ class Ditto(NamedTuple):
         return False
 
     def hear(self, data, me, text):
-        """The server's model is what my own is drawn to."""
+        """Store the server's model as the center of the pull."""
         return server.take_over(data, text, me.job.center)
 
     def answer(self, data, me, out):
-        """The common model as I have trained it; its personal parameters, if there are any, stay with it."""
+        """Write the common model as trained; its personal parameters, if there are any, stay at the client."""
         server.keep_personal(data, me.job.theta, me.job.center)
         return server.write(data, me.job.theta, self.by_rows, out)

@@ -29,7 +29,7 @@ from ..messages import Vector
 from ..method import NamedTuple, method
 from .descent import CoordinateDescent, Edge
 
-#: Kinds of messages, all of them a model: one to remember, one to answer, and the answer.
+#: Kinds of messages, each with a model: to store, to store and answer, and the answer.
 MODEL, ASK, ANSWER = 0, 1, 2
 
 
@@ -37,7 +37,7 @@ class Own(NamedTuple):
     """State of the agents."""
 
     theta: np.ndarray  # (n, p) my model
-    cache: Any  # what the solver keeps
+    cache: Any  # cache of the solver
 
 
 @inline
@@ -52,15 +52,15 @@ def update(data, me, edges, scratch):
         fill(0.0, center)
         add_all(part, data.weight, edges.copy, data.peer.shape[0], center)
     else:
-        weight = proximal.alone(me, center)
+        weight = proximal.isolated_pull(me, center)
     me.cache.solver.minimise(data, importance(data, degree), weight, center, me.theta, rest)
 
 
 @method
 class DJAM(NamedTuple):
-    """Exact minimisation over one's own block after every swap of models with a neighbour, DJAM (4). No parameters.
+    """Exact minimisation over the agent's own block after every exchange of models, DJAM (4). No parameters.
 
-    Needs strongly convex f_i: a ridge, or a loss that is curved everywhere. A wake exchanges two vectors.
+    Needs strongly convex f_i: a ridge, or a loss with positive curvature everywhere. A wake exchanges two vectors.
 
     Examples
     --------
@@ -74,37 +74,34 @@ class DJAM(NamedTuple):
 
     messages = {MODEL: Vector(), ASK: Vector(), ANSWER: Vector()}
     max_messages = 2
-    dice = 1  # to choose the neighbour
+    dice = 1  # for the choice of the neighbour
     exchanges = True
     footprint = "partner"
     copies = True
 
     def fit_for(self, problem):
-        """Refuse a problem that this method cannot solve."""
         if problem.loss.strictly_convex:
             return
         firm = np.bincount(problem.graph.components, weights=(problem.ridge > 0) & (problem.importance > 0)) > 0
         loose = ~firm[problem.graph.components] & ~problem.graph.isolated
         if loose.any():
             raise MismatchError(
-                f"DJAM needs strongly convex losses, and that of agent {problem.members[int(np.argmax(loose))]!r} "
-                f"and those it is tied to is {problem.loss!r} without a ridge, flat in places: two models in a flat "
-                "place are swapped without end; give a ridge > 0, or use ct.CollaborativeADMM()"
+                f"DJAM needs strongly convex losses. The loss of agent {problem.members[int(np.argmax(loose))]!r} "
+                f"and those it is connected to is {problem.loss!r} without a ridge, which is flat in places, where two "
+                "agents swap models without end; give a ridge > 0, or use ct.CollaborativeADMM()"
             )
 
     def scratch_size(self, arrays, p):
-        """Numbers of scratch paper that a handler needs."""
         return p + proximal.scratch(arrays, p)
 
     def start(self, arrays, theta):
-        """State before the first letter: until a neighbour is heard, it is taken to agree."""
         owner = owners(arrays.edge_start)
         return Own(theta.copy(), proximal.prepare(arrays, theta.shape[1])), Edge(theta[owner])
 
     open, greet = CoordinateDescent.open, CoordinateDescent.greet
 
     def wake(self, data, me, edges, randomness, outbox):
-        """Offer my model to a neighbour, and ask for its own."""
+        """Send the agent's model to a neighbour, and ask for the neighbour's."""
         slot = choose(data, randomness)
         if slot != VACANT:
             send(outbox, data.peer[slot], ASK, me.theta, slot)
@@ -112,7 +109,7 @@ class DJAM(NamedTuple):
             update(data, me, edges, outbox.scratch)
 
     def receive(self, data, me, edges, message, outbox):
-        """Answer with my model as it is, remember the neighbour's, and only then update mine."""
+        """Answer with the agent's current model, store the neighbour's, and only then update."""
         if message.slot == VACANT:
             return
         if message.kind == ASK:

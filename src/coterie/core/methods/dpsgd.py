@@ -1,16 +1,17 @@
 """Decentralised parallel stochastic gradient descent (D-PSGD): Lian et al. (2017), Algorithm 1.
 
-Every agent averages its model with those of its neighbours, and takes its own gradient steps from where it was:
+Every agent averages its model with those of its neighbours, and adds the gradient steps taken at its own model:
 
     x_i <- sum_j W_ij x_j - rate g_i(x_i)        (lines 2 to 5)
 
-It promises no optimum of the problem: all agents come to agree on one model, with a constant rate up to a distance.
+The method finds no optimum of the problem: agents reach approximate consensus on one model; a constant rate leaves a
+distance to the optimum of the mean loss.
 
 =============================  =====================================================
 paper                          here
 =============================  =====================================================
 x_i                            ``me.theta``
-x_j as i last heard it         ``edges.copy[t]`` with ``data.peer[t] == j``, parameters that are not personal
+x_j as i last received it      ``edges.copy[t]`` with ``data.peer[t] == j``, parameters that are not personal
 W_ij                           ``mixing_weight(...)``, Metropolis weights or those of the graph
 g_i                            the steps of ``me.job``
 =============================  =====================================================
@@ -33,24 +34,25 @@ class Own(NamedTuple):
 
     theta: np.ndarray  # (n, p) my model
     job: Job
-    told: np.ndarray  # (n, 1) how many neighbours I have told that I have, or UNKNOWN
+    told: np.ndarray  # (n, 1) number of neighbours that the agent has announced, or UNKNOWN
 
 
 @mixes
 @method
 class DPSGD(NamedTuple):
-    """Decentralised SGD on a graph of neighbours: average with them, and take steps of one's own (Lian et al. 2017).
+    """Decentralised SGD on a graph: average with the neighbours, and add local gradient steps (Lian et al. 2017).
 
-    All agents come to have about one model, but for its personal parameters, which never leave their agent. A wake
-    sends one vector to each neighbour.
+    All agents approach one common model, except for personal parameters, which never leave their agent. A wake sends
+    one vector to each neighbour.
 
     Parameters
     ----------
     local : SGD or Adam
-        The steps of an agent between two averages.
+        Steps of an agent between two averages.
     mixing : "metropolis" or "weights"
-        What an average weighs neighbours with: one over one plus the larger number of neighbours of the two, which
-        agents tell each other; or the weights of the graph, those of an agent no more than 1 in all.
+        Weights of neighbours in an average. "metropolis": one over one plus the larger number of neighbours of the two
+        agents, which agents announce to each other. "weights": those of the graph, which must sum to at most 1 per
+        agent.
 
     Examples
     --------
@@ -58,7 +60,7 @@ class DPSGD(NamedTuple):
     >>> data = ct.AgentData([[0.0], [1.0], [5.0]], agents=[0, 1, 2])
     >>> problem = ct.Problem.separate(data, ct.graphs.complete(3), loss="location")
     >>> run = ct.simulate(problem, ct.gossip.DPSGD(ct.optim.SGD(0.01)), rounds=1000)
-    >>> run.theta.ravel().round(1).tolist()  # about the mean
+    >>> run.theta.ravel().round(1).tolist()  # near the mean
     [2.0, 2.0, 2.0]
     """
 
@@ -70,46 +72,42 @@ class DPSGD(NamedTuple):
     minimises = None
     copies = True
     footprint = "edges"
-    greets_all = True  # how many neighbours it has
+    greets_all = True  # a message tells how many neighbours the sender has
 
     def fit_for(self, problem):
-        """Refuse a graph whose weights are to be averaged with, and cannot."""
+        """Raise a MismatchError for a graph whose weights cannot be used for averages."""
         check_mixing(self, problem)
 
     def scratch_size(self, arrays, p):
-        """Numbers of scratch paper that a handler needs."""
         return max(2 * p, 2)
 
     def start(self, arrays, theta):
-        """State before the first letter: until a neighbour is heard, it is taken to agree."""
         told = np.full((theta.shape[0], 1), UNKNOWN)
         return Own(theta.copy(), self.first_job(theta), told), new_edges(arrays, theta)
 
     def first_job(self, theta):
-        """What agents train."""
+        """Return jobs without a center."""
         return new_job(self.local, theta)
 
     def open(self, data, me, edges, slot):
-        """A new edge: until the neighbour is heard, it is taken to agree."""
         open_edge(data, me.theta, edges, slot)
 
     def greet(self, data, me, edges, outbox):
-        """The initial swap of models."""
         me.told[0] = UNKNOWN
         tell(self.mixing, data, me.theta, me.told, edges, outbox)
 
     def prepare(self, data, me, edges, randomness, outbox, phase):
-        """Line 3: my gradient, where I am."""
+        """Line 3: the gradient at the agent's current model."""
         if phase > 0:
             return False
         copy_to(me.theta, me.job.theta)
         return True
 
     def publish(self, data, me, edges, randomness, outbox):
-        """Lines 4 and 5: the average, and my steps on top of it."""
+        """Lines 4 and 5: the average, plus the agent's own steps."""
         q = data.sent.shape[0]
         mean, part = outbox.scratch[:q], outbox.scratch[q : 2 * q]
-        # sum_j W_ij x_j + (what I have trained - x_i), where the parameters are not personal
+        # sum_j W_ij x_j + (trained parameters - x_i), for parameters that are not personal
         average(self.mixing, data, me.theta, edges, mean)
         gather(me.job.theta, data.sent, part)
         axpy(1.0, part, mean)
@@ -120,5 +118,5 @@ class DPSGD(NamedTuple):
         tell(self.mixing, data, me.theta, me.told, edges, outbox)
 
     def receive(self, data, me, edges, message, outbox):
-        """Remember the neighbour's parameters."""
+        """Store the neighbour's parameters."""
         hear(data, edges, message)

@@ -3,12 +3,13 @@
     w_i <- steps of SGD on f_i (FedProx: on f_i + mu/2 |w_i - w|^2), from w     (ClientUpdate; FedProx, Algorithm 2)
     w   <- sum_i m_i w_i / sum_i m_i over the cohort                            (the server)
 
-They promise no optimum of the problem: with several local steps, clients that differ drift apart.
+Neither method minimises the objective of the problem: with several local steps, clients with different data drift
+apart.
 
 =============================  =====================================================
 paper                          here
 =============================  =====================================================
-w (w_t)                        ``me.theta`` of the server, of a client as it last heard it
+w (w_t)                        ``me.theta`` of the server; of a client, as last received
 w_i (w_{t+1}^k)                ``me.job.theta``
 n_k                            the number of rows, last in a message UP
 S_t                            ``edges.asked`` of the server
@@ -31,17 +32,17 @@ class FedAvg(NamedTuple):
     """Federated averaging: clients train the server's model on their rows, and the server averages what they send.
 
     For a problem with a server, :meth:`coterie.Problem.federated`. Personal parameters stay with their clients. A
-    client's row of theta is the server's model as it last heard it, and its personal parameters; the server's row is
-    the average.
+    client's row of ``theta`` is the server's model as last received, with the client's personal parameters; the
+    server's row is the average.
 
     Parameters
     ----------
     local : SGD or Adam
-        What a client does with the model in a round.
+        Steps of a client on the model in a round.
     clients : int, optional
-        How many clients a round has, drawn without replacement. Default: all.
+        Number of clients of a round, drawn without replacement. Default: all.
     by_rows : bool
-        Whether a client counts in the average by the number of its rows, or as much as any other.
+        Whether a client's weight in the average is the number of its rows; otherwise all weights are equal.
 
     Examples
     --------
@@ -51,7 +52,8 @@ class FedAvg(NamedTuple):
     >>> X = rng.normal(size=(60, 3))
     >>> data = ct.AgentData(X, np.sign(X @ [1.0, -2.0, 0.5]), agents=np.arange(60) % 6)
     >>> problem = ct.Problem.federated(data, "logistic")
-    >>> run = ct.simulate(problem, ct.federated.FedAvg(ct.optim.SGD(0.5, steps=5, batch=4), clients=3), rounds=20, start="zeros")
+    >>> method = ct.federated.FedAvg(ct.optim.SGD(0.5, steps=5, batch=4), clients=3)
+    >>> run = ct.simulate(problem, method, rounds=20, start="zeros")
     >>> run.messages  # a model to three clients before the first round; in each, three up and three down
     123
 
@@ -68,9 +70,9 @@ class FedAvg(NamedTuple):
 
 @server.served(mu=nonnegative)
 class FedProx(NamedTuple):
-    """FedAvg whose clients are drawn to the server's model by ``mu/2 |w_i - w|^2``, so that they drift less.
+    """FedAvg with a pull of clients to the server's model, ``mu/2 |w_i - w|^2``, so that clients drift less.
 
-    The pull is a proximal step after each step on the loss, see ``coterie.core.training``; with ``mu=0`` this is
+    The pull is a proximal step after each gradient step, see ``coterie.core.training``; with ``mu=0`` this is
     :class:`coterie.federated.FedAvg`.
 
     Parameters
@@ -78,7 +80,7 @@ class FedProx(NamedTuple):
     local, clients, by_rows
         As in :class:`coterie.federated.FedAvg`.
     mu : float
-        How strongly, >= 0.
+        Weight of the pull, >= 0.
 
     Examples
     --------
@@ -97,5 +99,5 @@ class FedProx(NamedTuple):
     mu: float = 0.1
 
     def first_job(self, theta):
-        """What clients train, with a pull."""
+        """Return jobs with a pull to the server's model."""
         return new_job(self.local, theta, center=True, pull=self.mu)

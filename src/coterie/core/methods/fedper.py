@@ -1,9 +1,9 @@
 """A common body under personal heads: FedPer (Arivazhagan et al. 2019) and FedRep (Collins et al. 2021).
 
-Personal parameters, those that the problem says, never leave their client; the server averages the others.
+Personal parameters, as declared by the problem, never leave their client; the server averages the others.
 
-    FedPer  body and head by the same steps, as FedAvg does                 (Algorithms 1 and 2)
-    FedRep  the head by tau steps at the body that came, then the body      (Algorithm 1)
+    FedPer  body and head by joint steps, as in FedAvg                      (Algorithms 1 and 2)
+    FedRep  the head by tau steps with the received body fixed, then the body   (Algorithm 1)
 
 =============================  =====================================================
 paper                          here
@@ -28,7 +28,7 @@ from . import server
 
 @server.served()
 class FedPer(NamedTuple):
-    """FedAvg on a problem with personal parts, such as heads; it refuses one without.
+    """FedAvg on a problem with personal parts, such as heads; raises a MismatchError for a problem without.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ class FedPer(NamedTuple):
 
 
 def _check_steps(made):
-    """Refuse more steps of the body than there are dice for."""
+    """Refuse more steps of the body than there are random numbers for minibatches."""
     if made.body_steps > made.local.steps:
         raise ParameterError(
             f"FedRep: body_steps={made.body_steps} must be at most local.steps={made.local.steps}, the steps of the "
@@ -69,18 +69,18 @@ def _check_steps(made):
 
 @server.served(_check_steps, body_steps=integer)
 class FedRep(NamedTuple):
-    """Personal heads on a common body: in a round, a client first fits its head, then improves the body under it.
+    """Personal heads on a common body: in a round, a client first fits its head, then improves the body for this head.
 
     Parameters
     ----------
     local : SGD or Adam
-        Its ``steps`` are those of the head.
+        Optimiser; its ``steps`` are those of the head.
     clients : int, optional
         As in :class:`coterie.federated.FedAvg`.
     by_rows : bool
-        Whether a client counts by the number of its rows. Default: all alike, as in the paper.
+        Whether a client's weight in the average is the number of its rows. Default: equal weights, as in the paper.
     body_steps : int
-        Steps of the body, at most ``local.steps``.
+        Number of steps of the body, at most ``local.steps``.
 
     Examples
     --------
@@ -103,7 +103,7 @@ class FedRep(NamedTuple):
     fit_for = server.fit_personal
 
     def prepare(self, data, me, edges, randomness, outbox, phase):
-        """The head, then the body."""
+        """Train the head, then the body."""
         if phase > 1 or (phase == 0 and not server.has_work(data, me, randomness)):
             return False
         if phase == 0:

@@ -1,4 +1,4 @@
-"""Models that stay as they are, for learning the graph alone."""
+"""Constant models, for learning only the graph."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from .descent import Own
 
 @loss(labels=REALS, smoothness=0.0, lipschitz=0.0)
 class KnownLoss(NamedTuple):
-    """A loss that is known already: its value is the label, whatever the model."""
+    """A loss that is known already: its value is the label, for every model."""
 
     def value(self, margin, label):
-        """The label."""
+        """Return the label."""
         return label
 
     def derivative(self, margin, label):
-        """It does not depend on the model."""
+        """The loss does not depend on the model."""
         return 0.0
 
     def curvature(self, margin, label):
-        """It does not depend on the model."""
+        """The loss does not depend on the model."""
         return 0.0
 
     def prox(self, center, step, label):
-        """There is nothing to move for."""
+        """Return the center: the loss does not depend on the model."""
         return center
 
     def conjugate(self, dual, label):
-        """``-label`` at the only slope there is."""
+        """``-label`` at slope 0, infinite elsewhere."""
         return -label
 
     def domain(self, label):
-        """The only slope."""
+        """The interval that holds only slope 0."""
         return 0.0, 0.0
 
 
@@ -48,25 +48,23 @@ class Edge(NamedTuple):
 
 @method
 class FixedModels(NamedTuple):
-    """The method of agents that are content with their models, and do not talk about them."""
+    """The method of agents that keep their models, and send nothing."""
 
     messages = dict[int, Any]()
     max_messages = 0
     on_balls = True
 
     def scratch_size(self, arrays, p):
-        """Nothing to write."""
         return 0
 
     def start(self, arrays, theta):
-        """State before the first letter."""
         return Own(theta.copy()), Edge(np.zeros((arrays.peer.shape[0], 0)))
 
     def open(self, data, me, edges, slot):
-        """Nothing to remember of a neighbour."""
+        """No state."""
 
     def wake(self, data, me, edges, randomness, outbox):
-        """Nothing to do."""
+        """Do nothing."""
 
     def receive(self, data, me, edges, message, outbox):
-        """Nothing comes."""
+        """Do nothing: no messages are sent."""

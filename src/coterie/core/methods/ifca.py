@@ -2,14 +2,14 @@
 
     j_i     <- the model j of k with the smallest f_i(theta_j)      (line 6)
     theta_i <- steps of SGD on f_i, from that model                 (line 15)
-    theta_j <- mean of theta_i over those of the cohort with j_i = j; as it was if there are none    (line 19)
+    theta_j <- mean of theta_i over clients of the cohort with j_i = j; unchanged if there are none    (line 19)
 
 =============================  =====================================================
 paper                          here
 =============================  =====================================================
 theta_1 ... theta_k            ``me.models``, one after the other
 j_i                            ``me.choice``
-the model of my cluster        ``me.theta``
+the model of the own cluster   ``me.theta``
 =============================  =====================================================
 """
 
@@ -33,17 +33,17 @@ from . import server
 class Own(NamedTuple):
     """State of the agents."""
 
-    theta: np.ndarray  # (n, p) the model of my cluster, with my personal parameters; the mean of all for the server
-    models: np.ndarray  # (n, k q) those of all clusters, as I last heard them
-    choice: np.ndarray  # (n, 1) my cluster
-    least: np.ndarray  # (n, 1) my loss with its model
+    theta: np.ndarray  # (n, p) model of the client's cluster, with personal parameters; the server's mean of all
+    models: np.ndarray  # (n, k q) models of all clusters, as last received
+    choice: np.ndarray  # (n, 1) the agent's cluster
+    least: np.ndarray  # (n, 1) the agent's loss with the model of its cluster
     job: Job
     round: server.Round
 
 
 @inline
 def take_model(data, me, which, out):
-    """My personal parameters with the model of a cluster."""
+    """Write the model of a cluster, with the agent's personal parameters."""
     q = data.sent.shape[0]
     copy_to(me.theta, out)
     scatter(me.models[which * q : (which + 1) * q], data.sent, out)
@@ -51,28 +51,28 @@ def take_model(data, me, which, out):
 
 @server.served(clusters=integer, spread=nonnegative, seed=partial(integer, least=0))
 class IFCA(NamedTuple):
-    """Clients in clusters: the server keeps a model for each, and a client trains the one that fits it best.
+    """Clustered clients: the server keeps a model for each cluster, and a client trains the one with the smallest loss.
 
-    A client's row of theta is the model of its cluster. A message to a client holds the models of all clusters.
+    A client's row of ``theta`` is the model of its cluster. A message to a client holds the models of all clusters.
 
     Parameters
     ----------
     local, clients
         As in :class:`coterie.federated.FedAvg`.
     by_rows : bool
-        Whether a client counts by the number of its rows. Default: all alike, as in the paper.
+        Whether a client's weight in the average is the number of its rows. Default: equal weights, as in the paper.
     clusters : int
-        k, how many models.
+        Number of models, k.
     spread : float
-        How far apart they begin: normal noise of this standard deviation around the server's first model. From one and
-        the same model, all clients would choose alike for ever.
+        Standard deviation of the normal noise by which the initial models differ from the server's first model. From
+        equal models, all clients would make equal choices for ever.
     seed : int
-        Of that noise. Where a bad start leaves a cluster empty, try another.
+        Seed of this noise. If an unlucky start leaves a cluster empty, try another.
 
     Examples
     --------
     >>> import coterie as ct
-    >>> ct.federated.IFCA(ct.optim.SGD(0.1, steps=5), clusters=3).jobs  # three losses are looked at, and one model is trained
+    >>> ct.federated.IFCA(ct.optim.SGD(0.1, steps=5), clusters=3).jobs  # three losses computed, and one model trained
     4
 
     References
@@ -91,11 +91,10 @@ class IFCA(NamedTuple):
     jobs = property(lambda self: self.clusters + 1)
 
     def scratch_size(self, arrays, p):
-        """Numbers of scratch paper that a handler needs."""
         return self.clusters * p + 2
 
     def start(self, arrays, theta):
-        """State before the first letter: the server's models are apart."""
+        """The server's models differ by random noise."""
         n, q = theta.shape[0], arrays.sent.shape[0]
         models = np.tile(theta[:, arrays.sent], (1, self.clusters))
         leads = server.servers(arrays)
@@ -105,7 +104,7 @@ class IFCA(NamedTuple):
         return own, server.new_edges(arrays)
 
     def prepare(self, data, me, edges, randomness, outbox, phase):
-        """The loss of each model, and then the best one, by all steps."""
+        """Compute the loss of each model, then train the best one with all steps."""
         if phase > self.clusters or (phase == 0 and not server.has_work(data, me, randomness)):
             return False
         loss = me.job.plan[LOSS]
@@ -121,12 +120,12 @@ class IFCA(NamedTuple):
         return True
 
     def tell(self, data, me, edges, out):
-        """All models."""
+        """Write all models."""
         copy_to(me.models, out)
         return me.models.shape[0]
 
     def hear(self, data, me, text):
-        """All models; mine is that of my cluster."""
+        """Store all models, and use that of the agent's cluster."""
         if text.shape[0] != me.models.shape[0]:
             return False
         copy_to(text, me.models)
@@ -134,7 +133,7 @@ class IFCA(NamedTuple):
         return True
 
     def answer(self, data, me, out):
-        """The trained model, its cluster, and its weight."""
+        """Write the trained model, its cluster, and its weight."""
         q = data.sent.shape[0]
         server.keep_personal(data, me.job.theta, me.theta)
         gather(me.job.theta, data.sent, out)
@@ -152,7 +151,7 @@ class IFCA(NamedTuple):
         return True
 
     def average(self, data, me, edges):
-        """The mean of each cluster that somebody has chosen; my own row is the mean of all clusters."""
+        """Average each cluster that some client has chosen; the server's row is the mean of all clusters."""
         q = data.sent.shape[0]
         for j in range(self.clusters):
             first = j * (q + 1)

@@ -1,13 +1,13 @@
 """Decentralised local SGD: Koloskova, Loizou, Boreiri, Jaggi and Stich (2020), Algorithm 1.
 
-Every agent takes some steps by itself, and then averages its model with those of its neighbours:
+Every agent takes several local steps, and then averages its model with those of its neighbours:
 
-    x_i <- x_i - rate g_i(x_i), so many times        (lines 3 and 4)
+    x_i <- x_i - rate g_i(x_i), repeated             (lines 3 and 4)
     x_i <- sum_j W_ij x_j                            (line 6)
 
-On a complete graph, where all weights are 1/n, it is FedAvg (McMahan et al. 2017) without a server. Line 6 is what a
-wake begins with, from the models that neighbours have sent at the end of theirs; a run shows models as they are after
-it, which is what an agent would use.
+On a complete graph, where all weights are 1/n, this is FedAvg (McMahan et al. 2017) without a server. A wake begins
+with line 6, from the models that neighbours have sent at the end of their wakes; a run shows models after line 6, which
+agents would use.
 
 =============================  =====================================================
 paper                          here
@@ -29,15 +29,15 @@ from .dpsgd import DPSGD
 
 @method
 class LocalSGD(DPSGD):
-    """Steps of one's own, then an average with the neighbours, as FedAvg without a server (Koloskova et al. 2020).
+    """Local steps, then an average with the neighbours, as FedAvg without a server (Koloskova et al. 2020).
 
-    Differs from :class:`coterie.gossip.DPSGD` in that an agent trains from the average, and sends what it has trained. A wake
-    sends one vector to each neighbour.
+    Unlike in :class:`coterie.gossip.DPSGD`, an agent trains from the average, and sends the trained model. A wake sends
+    one vector to each neighbour.
 
     Parameters
     ----------
     local : SGD or Adam
-        The steps of an agent between two averages.
+        Steps of an agent between two averages.
     mixing : "metropolis" or "weights"
         As in :class:`coterie.gossip.DPSGD`.
 
@@ -54,11 +54,11 @@ class LocalSGD(DPSGD):
     footprint = "edges"
 
     def shown(self, arrays, own, edge):
-        """Line 6: an agent's model is the average, as it would train from it."""
+        """Line 6: return the averages, from which agents would train."""
         return averaged(self.mixing, arrays, own.theta, edge)
 
     def prepare(self, data, me, edges, randomness, outbox, phase):
-        """Lines 3 and 4, from the average of line 6."""
+        """Lines 3 and 4, starting at the average of line 6."""
         if phase > 0:
             return False
         mean = outbox.scratch[: data.sent.shape[0]]
@@ -68,6 +68,6 @@ class LocalSGD(DPSGD):
         return True
 
     def publish(self, data, me, edges, randomness, outbox):
-        """What came of it, for the neighbours' averages."""
+        """Send the trained parameters."""
         copy_to(me.job.theta, me.theta)
         tell(self.mixing, data, me.theta, me.told, edges, outbox)

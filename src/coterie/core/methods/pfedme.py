@@ -1,10 +1,10 @@
 """pFedMe: T. Dinh, Tran, Nguyen (2020), Algorithm 1: personal models by Moreau envelopes.
 
-    theta_i <- steps on f_i(theta) + lambda/2 |theta - w_i|^2, so many times:        (line 7)
+    theta_i <- steps on f_i(theta) + lambda/2 |theta - w_i|^2                        (line 7)
     w_i     <- w_i - rate lambda (w_i - theta_i)                                     (line 8)
     w       <- (1 - beta) w + beta mean_i w_i over the cohort                        (line 11)
 
-The steps of line 7 go on from the theta_i there was; each has a minibatch of its own.
+The steps of line 7 start at the previous theta_i; each has a minibatch of its own.
 
 =============================  =====================================================
 paper                          here
@@ -30,26 +30,26 @@ from . import server
 
 @server.served(pull=positive, rate=positive, mixing=positive, repeats=integer)
 class PFedMe(NamedTuple):
-    """pFedMe: each client's personal model minimises its loss and a pull to the common one, which follows them.
+    """Each client's personal model minimises its loss plus a pull to the common model, which follows the personal ones.
 
-    A client's row of theta is its personal model.
+    A client's row of ``theta`` is its personal model.
 
     Parameters
     ----------
     local : SGD or Adam
-        How a client finds its personal model for a given common one.
+        Steps of a client on its personal model, for a fixed common model.
     clients : int, optional
         As in :class:`coterie.federated.FedAvg`.
     by_rows : bool
-        Whether a client counts by the number of its rows. Default: all alike, as in the paper.
+        Whether a client's weight in the average is the number of its rows. Default: equal weights, as in the paper.
     pull : float
-        lambda > 0, how strongly a personal model is drawn to the common one.
+        lambda > 0, the weight of the pull of a personal model to the common one.
     rate : float
-        eta > 0, of the common model; ``rate * pull`` should be at most 1.
+        eta > 0, learning rate of the common model; ``rate * pull`` should be at most 1.
     mixing : float
-        beta > 0, how far the server goes to the average.
+        beta > 0, step of the server towards the average.
     repeats : int
-        R, how many times a client does both in a round.
+        R, number of alternations of both updates in a round.
 
     Examples
     --------
@@ -73,11 +73,11 @@ class PFedMe(NamedTuple):
     jobs = property(lambda self: self.repeats)
 
     def first_job(self, theta):
-        """What clients train, with a pull."""
+        """Return jobs with a pull to the common model."""
         return new_job(self.local, theta, center=True, pull=self.pull)
 
     def prepare(self, data, me, edges, randomness, outbox, phase):
-        """My personal model, from where it was; and after it a step of the common one."""
+        """Train the personal model from its last value; then take a step of the common model."""
         if phase == 0:
             if not server.has_work(data, me, randomness):
                 return False
@@ -90,15 +90,15 @@ class PFedMe(NamedTuple):
         return phase < self.repeats
 
     def hear(self, data, me, text):
-        """The server's model is where mine of the common one begins."""
+        """Start the agent's copy of the common model at the server's model."""
         return server.take_over(data, text, me.job.center)
 
     def answer(self, data, me, out):
-        """w_i, and its weight."""
+        """Write w_i, and its weight."""
         return server.write(data, me.job.center, self.by_rows, out)
 
     def average(self, data, me, edges):
-        """A step to the mean of answers."""
+        """Take a step towards the mean of the answers."""
         for c in range(data.sent.shape[0]):
             k = data.sent[c]
             me.theta[k] += self.mixing * (me.round.sum[c] / me.round.weight[0] - me.theta[k])

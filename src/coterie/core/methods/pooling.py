@@ -1,26 +1,26 @@
 """Partial pooling without a coordinator: every agent learns its own model and the population's, by pairwise gossip.
 
-Agent i's model is one of a population, ``theta_i ~ N(w, V)`` with V diagonal, and its labels follow as the loss says,
-with noise of variance s2 where they are numbers. Nobody knows w, V and s2 beforehand. What an agent needs to estimate
-them are averages over all agents of
+Agent i's model is drawn from a population, ``theta_i ~ N(w, V)`` with V diagonal, and its labels follow from the model
+as the loss says, with noise of variance s2 for real labels. w, V and s2 are unknown. To estimate these, an agent needs
+averages over all agents of
 
     z_i = ( theta_i,  theta_i^2 + Var_i,  E|y_i - X_i theta_i|^2,  m_i,  1 )          2 p + 3 numbers,
 
-zeros for an agent without rows: w and V are the mean and the variance of the first two by the last, s2 is the third by
-the fourth. Given these, the agent's posterior is that of a ridge regression towards w (Laplace's approximation for the
-logistic loss), which makes a new z_i. Where all agree and nothing moves any more, (w, V, s2) is a fixed point of EM for
-the marginal likelihood of all rows; the weights of the edges do not matter, only who is tied to whom.
+with zeros for an agent without rows: w and V are the mean and the variance of the first two divided by the last, s2 is
+the third divided by the fourth. Given (w, V, s2), the agent's posterior is that of a ridge regression towards w
+(Laplace's approximation for the logistic loss), which gives a new z_i. A consensus at which nothing changes is a fixed
+point of EM for the marginal likelihood of all rows. The weights of edges have no effect, only the connections.
 
-The averages are made by flow updating (Jesus, Baquero, Almeida, 2009, "Fault-tolerant aggregation by flow updating"):
-an agent never gives away what it has, but remembers for each edge how much has flowed along it, and
+Averages are computed by flow updating (Jesus, Baquero, Almeida, 2009, "Fault-tolerant aggregation by flow updating"):
+an agent never gives away its value, but records for each edge how much has flowed along it, and
 
     e_i = z_i - sum_j flow_ij ,      flow_ij = -flow_ji
 
-is its estimate of the average. A message holds the sender's side of the flow, and its estimate. The receiver takes over
-the flow, so that a message that was lost, doubled or late is made good by the next one; lets half of the difference
-flow, so that both estimates are their mean; and answers. An agent that leaves takes its z_i with it. Then both ends
-compute their posteriors, and move their z_i by the part ``damping`` of the way to the new one: of its own change an
-agent sees all at once, and the average 1/n, so that undamped the two chase each other.
+is its estimate of the average. A message holds the sender's side of the flow, and its estimate. The receiver copies the
+flow, so that the next message makes up for a lost, duplicated or late one; lets half of the difference flow, so that
+both estimates become their mean; and answers. An agent that leaves takes its z_i with it. Then both ends compute their
+posteriors, and move their z_i by the fraction ``damping`` towards the new value: an agent sees all of its own change at
+once, and the average only 1/n of it, so that without damping the two oscillate.
 
 =============================  =====================================================
 above                          here
@@ -51,23 +51,23 @@ from ..messages import Average, Numbers, is_sound
 from ..method import NamedTuple, Posterior, method
 from ..rules import checked
 
-#: Kinds of messages: my side of a flow and my estimate, to answer; and the same as an answer.
+#: Kinds of messages, each with a flow and an estimate: one to answer, and the answer.
 ASK, ANSWER = 0, 1
-#: How exactly an agent finds its mode: the next exchange goes on.
-STEPS = Steps(near=1e-2, enough=1e-14, part=0.0)
-#: The variance of the noise is at least this part of the mean square of an agent's own labels.
-FLOOR = 1e-9
-#: No honest message holds a larger number; the squares of larger ones might not be finite.
-FARTHEST = 1e100
-#: What a message holds: my side of a flow, and my estimate of the average.
-FLOW = (Numbers(2, 3, FARTHEST), Average(2, 3, FARTHEST))
+#: Accuracy of an agent's mode; the next exchange continues from it.
+NEWTON_STEPS = Steps(near=1e-2, enough=1e-14, part=0.0)
+#: Lower bound for the variance of the noise, as a fraction of the mean square of an agent's labels.
+MIN_NOISE_RATIO = 1e-9
+#: Largest number in the messages of an honest agent; squares of larger ones may not be finite.
+MAX_NUMBER = 1e100
+#: Content of a message: the sender's side of a flow, and its estimate of the average.
+FLOW = (Numbers(2, 3, MAX_NUMBER), Average(2, 3, MAX_NUMBER))
 
 
 class Population(NamedTuple):
-    """What agents take for the population, one row for each of them; NaN for one that has heard of no rows yet."""
+    """The agents' estimates of the population, one row for each agent; NaN for an agent that knows of no rows yet."""
 
     mean: np.ndarray  # (n, p) w, the common model
-    variance: np.ndarray  # (n, p) diagonal of V: how much personal models differ from it
+    variance: np.ndarray  # (n, p) diagonal of V, the variances of personal models about w
     noise: np.ndarray  # (n,) s2, the variance of the labels' noise; 1 for classes
 
 
@@ -75,15 +75,15 @@ class Own(NamedTuple):
     """State of the agents."""
 
     theta: np.ndarray  # (n, p) my model
-    shared: np.ndarray  # (n, 2 p + 3) my z_i, as far as it has moved
-    ready: np.ndarray  # (n, 1) whether it was ever made
-    cache: np.ndarray  # (n,) mean square of my labels where they are numbers; 0 for classes
+    shared: np.ndarray  # (n, 2 p + 3) the agent's z_i, as moved so far
+    ready: np.ndarray  # (n, 1) whether z_i has been computed
+    cache: np.ndarray  # (n,) mean square of the agent's labels if these are real; 0 for classes
 
 
 class Edge(NamedTuple):
     """State of the edges."""
 
-    flow: np.ndarray  # (edges, 2 p + 3) what has flowed from me to the neighbour
+    flow: np.ndarray  # (edges, 2 p + 3) sum of what has flowed from the agent to the neighbour
 
 
 @inline
@@ -97,7 +97,7 @@ def estimate(data, me, edges, out):
 
 @inline
 def ask(data, me, edges, slot, kind, outbox):
-    """Send my side of a flow, and my estimate."""
+    """Send the agent's side of a flow, and its estimate."""
     q = me.shared.shape[0]
     copy_to(edges.flow[slot], outbox.scratch[:q])
     estimate(data, me, edges, outbox.scratch[q : 2 * q])
@@ -106,7 +106,7 @@ def ask(data, me, edges, slot, kind, outbox):
 
 @inline
 def exchange(data, me, edges, message, asked, kind, outbox):
-    """Take over the flow; if ``asked``, meet half-way and answer. Returns my estimate."""
+    """Copy the flow; if ``asked``, let half of the difference flow and answer. Return the agent's estimate."""
     q, slot = me.shared.shape[0], message.slot
     average = outbox.scratch[q : 2 * q]
     for k in range(q):
@@ -123,7 +123,7 @@ def exchange(data, me, edges, message, asked, kind, outbox):
 
 
 def estimates(arrays, shared, flow):
-    """The estimates of the hosted agents."""
+    """Return the estimates of all hosted agents."""
     owner = owners(arrays.edge_start)
     average = shared.copy()
     np.subtract.at(average, owner, np.where((arrays.peer == VACANT)[:, None], 0.0, flow))
@@ -132,7 +132,7 @@ def estimates(arrays, shared, flow):
 
 @inline
 def population(average, scale, center, root):
-    """Make w and the root of V of averages; returns s2, or 0 if there is nothing in them yet."""
+    """Compute w and the root of V from averages; return s2, or 0 if the averages hold no rows yet."""
     p = center.shape[0]
     agents = average[2 * p + 2]
     if not agents > 0.0:
@@ -143,19 +143,19 @@ def population(average, scale, center, root):
     if scale == 0.0:
         return 1.0
     rows = average[2 * p + 1]
-    return max(average[2 * p] / rows, FLOOR * scale) if rows > 0.0 else 0.0
+    return max(average[2 * p] / rows, MIN_NOISE_RATIO * scale) if rows > 0.0 else 0.0
 
 
 @inline
 def learn(data, me, noise, center, root, damping, scratch):
-    """My posterior given the population; my z_i goes the part ``damping`` of the way to what follows from it."""
+    """Compute the posterior given the population; move z_i by the fraction ``damping`` towards its new value."""
     p = me.theta.shape[0]
     m = data.labels.shape[0]
     if m == 0:
-        copy_to(center, me.theta)  # nothing to add: its z_i stays zero
+        copy_to(center, me.theta)  # an agent without rows: its z_i stays zero
         return
     inverse, rest = scratch[: p * p], scratch[p * p :]
-    find_mode(data, noise, None, center, root, STEPS, me.theta, inverse, rest)
+    find_mode(data, noise, None, center, root, NEWTON_STEPS, me.theta, inverse, rest)
     shared, spread, residual = me.shared, 0.0, 0.0
     for k in range(p):
         known = inverse[k * p + k]  # Var_k / v_k
@@ -172,7 +172,10 @@ def learn(data, me, noise, center, root, damping, scratch):
 
 @inline
 def begin(data, me, scratch):
-    """My first z_i, once: a ridge regression in my own units, which weighs as one row does. Changes no model."""
+    """Compute the first z_i, once: a ridge regression in the agent's own units, with the weight of one row.
+
+    Changes no model.
+    """
     if me.ready[0] > 0.0:
         return
     me.ready[0] = 1.0
@@ -197,7 +200,7 @@ def begin(data, me, scratch):
 
 @kernel
 def know_all(arrays, center, variance, noise, theta, cov, scratch):
-    """The posteriors of all agents that know a population: theta becomes their modes."""
+    """Compute the posteriors of all agents for a known population; theta becomes their modes."""
     p = theta.shape[1]
     root, inverse, rest = scratch[:p], scratch[p : p + p * p], scratch[p + p * p :]
     for i in range(theta.shape[0]):
@@ -205,37 +208,36 @@ def know_all(arrays, center, variance, noise, theta, cov, scratch):
             continue
         for k in range(p):
             root[k] = math.sqrt(variance[i, k])
-        find_mode(data_of(arrays, i), noise[i], None, center[i], root, STEPS, theta[i], inverse, rest)
+        find_mode(data_of(arrays, i), noise[i], None, center[i], root, NEWTON_STEPS, theta[i], inverse, rest)
         in_raw_units(None, theta[i], root, inverse, cov[i])
 
 
 def fits_likelihood(self, problem):
-    """Refuse a problem whose loss has no likelihood, or whose models have several outputs."""
+    """Raise a MismatchError for a loss without a likelihood, or for several outputs."""
     name = type(self).__qualname__
     if problem.loss.likelihood is None:
         raise MismatchError(
-            f"{name} knows the likelihood of the squared and of the logistic loss, not of {problem.loss!r}: take "
+            f"{name} needs the likelihood of the squared or the logistic loss, and the loss is {problem.loss!r}: pass "
             'loss="squared" or loss="logistic"'
         )
     if problem.outputs > 1:
-        raise MismatchError(f"{name} learns models of one output, and here are {problem.outputs}")
+        raise MismatchError(f"{name} learns models of one output, and this problem has {problem.outputs}")
 
 
 @checked(damping=partial(within, low=0, high=1, ends="(]"))
 @method
 class GossipPooling(NamedTuple):
-    """Partial pooling by gossip: personal models, the common one, and how much they differ, without a coordinator.
+    """Partial pooling by gossip: personal models, the common model and their variance, without a coordinator.
 
     For the squared and the logistic loss. An agent that wakes exchanges two messages of ``4 p + 6`` numbers with one
-    neighbour; 40 to 100 wakes of each reach the score of all rows in one place. It minimises no objective of
-    :class:`coterie.Problem`: of that it takes rows, labels, loss, and who is tied to whom. For an intercept, append a
+    neighbour; after 40 to 100 wakes of each agent, scores equal those of pooled rows. The method does not minimise the
+    objective of :class:`coterie.Problem`: it uses its rows, labels, loss, and connections. For an intercept, append a
     column of ones to the rows. The population that each agent has found is ``coterie.Run.population``.
 
     Parameters
     ----------
-    damping : float
-        Part of its change that an agent shares in one exchange, above 0 and at most 1. Much more than the default may
-        not converge.
+    Fraction of its change that an agent shares in one exchange, above 0 and at most 1. Values far above the default
+    may not converge.
 
     Examples
     --------
@@ -255,19 +257,18 @@ class GossipPooling(NamedTuple):
 
     messages = {ASK: FLOW, ANSWER: FLOW}
     max_messages = 2
-    dice = 1  # to choose the neighbour
+    dice = 1  # for the choice of the neighbour
     exchanges = True
     footprint = "partner"
-    minimises = False  # it comes to rest at a fixed point of its own
+    minimises = False  # it converges to a fixed point of EM
 
     fit_for = fits_likelihood
 
     def scratch_size(self, arrays, p):
-        """Numbers of scratch paper that a handler needs."""
         return 4 * p + 6 + p * p + 6 * p
 
     def start(self, arrays, theta):
-        """State before the first letter: nothing has flowed."""
+        """No flows yet."""
         n, p = theta.shape
         scale = np.zeros(n)
         if arrays.loss.likelihood == GAUSSIAN:
@@ -278,7 +279,6 @@ class GossipPooling(NamedTuple):
         return own, Edge(np.zeros((arrays.peer.shape[0], 2 * p + 3)))
 
     def population(self, arrays, own, edge):
-        """What each agent takes for the population."""
         n, p = own.theta.shape
         average = estimates(arrays, own.shared, edge.flow)
         mean, root, noise = np.full((n, p), np.nan), np.full((n, p), np.nan), np.full(n, np.nan)
@@ -288,7 +288,7 @@ class GossipPooling(NamedTuple):
         return Population(mean, root * root, noise)
 
     def posterior(self, arrays, own, edge):
-        """What each agent knows of its own model, as far as it has heard of a population."""
+        """Return the posteriors, for the population that each agent has estimated so far."""
         n, p = own.theta.shape
         found = self.population(arrays, own, edge)
         known = Posterior(
@@ -298,19 +298,19 @@ class GossipPooling(NamedTuple):
         return known
 
     def greet(self, data, me, edges, outbox):
-        """Nothing is known yet that a neighbour would need."""
+        """Send nothing: an agent has no information for its neighbours yet."""
         begin(data, me, outbox.scratch)
 
     def wake(self, data, me, edges, randomness, outbox):
-        """Ask a neighbour to exchange. An agent without edges keeps its model."""
+        """Ask a neighbour for an exchange. An agent without edges keeps its model."""
         begin(data, me, outbox.scratch)
         slot = choose(data, randomness)
         if slot != VACANT:
             ask(data, me, edges, slot, ASK, outbox)
 
     def receive(self, data, me, edges, message, outbox):
-        """Take over the flow; meet half-way and say so, if asked to; and then learn."""
-        if message.slot == VACANT or not is_sound(message.text, FARTHEST):
+        """Copy the flow; if asked, let half of the difference flow and answer; then update the posterior."""
+        if message.slot == VACANT or not is_sound(message.text, MAX_NUMBER):
             return
         begin(data, me, outbox.scratch)
         average = exchange(data, me, edges, message, message.kind == ASK, ANSWER, outbox)

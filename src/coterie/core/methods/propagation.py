@@ -2,8 +2,8 @@
 
 Minimises ``Q(Theta) = 1/2 sum_{i<j} W_ij |theta_i - theta_j|^2 + mu/2 sum_i D_ii c_i |theta_i - theta_i^sol|^2``,
 MP (3). The closed form (4) is ``Problem.propagation(...).solve()``; here are the two iterations that reach it by
-messages: synchronous rounds (5), and asynchronous gossip (6), where an agent and one neighbour swap models and then
-both update from the last models they hold of their neighbours.
+messages: synchronous rounds (5), and asynchronous gossip (6), where an agent and one neighbour exchange models and then
+both update from the last models received from their neighbours.
 
 Both updates are the minimiser over one block of a quadratic, which is the proximal step of DJAM (4): with
 mu = abar / alpha and weight D_ii,
@@ -32,7 +32,7 @@ from .djam import DJAM, MODEL, update
 
 @method
 class ModelPropagation(DJAM):
-    """Gossip of models that were trained alone, MP (6), and synchronous rounds of it, MP (5). No parameters.
+    """Gossip of locally trained models, MP (6), and its synchronous rounds, MP (5). No parameters.
 
     For ``Location(Squared())``, the loss of :meth:`coterie.Problem.propagation`. A wake exchanges two vectors, a round
     sends one along every edge in both directions.
@@ -49,14 +49,13 @@ class ModelPropagation(DJAM):
     """
 
     def fit_for(self, problem):
-        """Refuse a problem that this method cannot solve."""
         if not is_mean(problem.loss):
             raise MismatchError(
-                f"ModelPropagation smooths models that were trained alone, and does not know {problem.loss!r}: "
-                "make ct.Problem.propagation(problem.local(), problem.graph), or use another method"
+                f"ModelPropagation smooths locally trained models under a squared distance, not under "
+                f"{problem.loss!r}: make ct.Problem.propagation(problem.local(), problem.graph), or use another method"
             )
 
     def round(self, data, me, edges, outbox):
-        """MP (5): update from the models of the last round, and send the result to all neighbours."""
+        """MP (5): update from the neighbours' models of the last round, and send the result to all neighbours."""
         update(data, me, edges, outbox.scratch)
         send(outbox, EVERYONE, MODEL, me.theta)

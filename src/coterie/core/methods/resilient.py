@@ -1,36 +1,36 @@
-"""Partial pooling by gossip among agents some of which may lie: anchored averages without extremes, and doubt.
+"""Partial pooling by gossip if some agents may lie: averages with an anchor and without extremes, and doubt.
 
-As in :mod:`.pooling`, agent i's model is one of a population, ``theta_i ~ N(w, V)``, and nobody knows w, V and the
-noise s2 beforehand. V is diagonal in *centred* coordinates, in which the last number of a model, that of the column of
+As in :mod:`.pooling`, agent i's model is drawn from a population, ``theta_i ~ N(w, V)``, and w, V and the noise s2 are
+unknown. V is diagonal in *centred* coordinates, in which the last number of a model, that of the column of
 ones, is the prediction at a typical row c of the population:
 
     theta_c = ( theta_1 ... theta_{p-1},  theta_p + sum_{k<p} c_k theta_k ).
 
-So columns need neither be scaled nor centred, nor labels: w travels in raw units, and every receiver centres exactly.
+Columns and labels therefore need no scaling or centring: w is sent in raw units, and every receiver centres exactly.
 A summary of the population is e = (w, V, c, q, s2) with q the mean squares of the columns about c. Each agent keeps
-the last summary that each neighbour sent, and when it wakes it takes, coordinate by coordinate,
+the last summary of each neighbour, and when it wakes it takes, coordinate by coordinate,
 
-    T_i = mean of its own e_i and of its neighbours' e_j without the smallest and the largest of these,
+    T_i = mean of its own e_i and of its neighbours' e_j without the smallest and the largest,
 
-(without the smallest only for spreads: too wide a population costs little, too narrow a one is what a lie needs; c from
-the middle, where the honest are), and without neighbours that are far out in many coordinates at once. Spreads are
-``v_j + (w_j - T_i w)^2``, which is what second moments about another mean are (resilient consensus: LeBlanc, Zhang,
-Koutsoukos and Sundaram, 2013). Then it computes its posterior from T_i and its rows, and its own
+For spreads only the smallest are left out, since too wide a population costs little, and a lie needs too narrow a one;
+c is taken from the middle, where honest values are. Neighbours that are far out in many coordinates at once are left
+out altogether. Spreads are ``v_j + (w_j - T_i w)^2``, the second moments about T_i's mean (resilient consensus:
+LeBlanc, Zhang, Koutsoukos and Sundaram, 2013). Then the agent computes its posterior from T_i and its rows, and its own
 contribution to the population,
 
     z_i = ( theta_i,  (theta_i - w)^2 + Var_i,  means and squares of its columns,  E|y_i - X_i theta_i|^2 / m_i ),
     e_i = anchor z_i + (1 - anchor) T_i ,
 
-and sends e_i to all neighbours. Nothing is conserved and nothing flows: a message may be lost, doubled or late, what a
-neighbour has said goes when the edge goes, and what it has left elsewhere fades as 1 - anchor does.
+and sends e_i to all neighbours. Nothing is conserved: a message may be lost, duplicated or late; when an edge ends, the
+neighbour's summary is dropped, and its influence elsewhere decays as powers of 1 - anchor.
 
-An agent weighs the population against a *broad* prior of its own, a ridge regression whose strength and noise are
-learned from its own rows, by the Laplace evidence of these rows, and mixes the two posteriors:
+An agent compares the population with a *broad* prior of its own, a ridge regression whose strength and noise are
+learned from its own rows by Laplace evidence, and mixes the two posteriors:
 
     trust = (1 - doubt) p(y | T_i) / ( (1 - doubt) p(y | T_i) + doubt p(y | broad) ).
 
-A population that contradicts its rows loses its say. What such an agent contributes is what it believes: mostly its
-broad posterior, so that a population which liars have moved is pulled back.
+A population that contradicts the agent's rows loses its weight. Such an agent contributes what it believes: mostly its
+broad posterior, so that a population moved by liars is pulled back.
 
 =============================  =====================================================
 above                          here
@@ -61,63 +61,63 @@ from ..messages import Number, Numbers
 from ..method import NamedTuple, Posterior, method
 from ..rules import checked
 from ..trimming import clip_far, middle_and_width, middle_of, sort, trimmed_count, trimmed_mean
-from .pooling import FLOOR, Population, fits_likelihood
+from .pooling import MIN_NOISE_RATIO, Population, fits_likelihood
 
-#: Kind of a message: what I take for the population.
+#: The only kind of message: the sender's summary of the population.
 SUMMARY = 0
-#: No honest message holds a larger number.
-FARTHEST = 1e60
-#: A mean and how far things are from it: models about the common one, and then columns about a typical row.
-MOMENTS = Numbers(1, 0, FARTHEST), Numbers(1, 0, FARTHEST, least=0.0)
-#: What an agent has worked out: how labels vary (0 for classes); noise, evidence and strength of the broad model; and
-#: whether it has.
+#: Largest number in the messages of an honest agent.
+MAX_NUMBER = 1e60
+#: Pairs of means and spreads in a summary: models about the common model, and columns about a typical row.
+MOMENTS = Numbers(1, 0, MAX_NUMBER), Numbers(1, 0, MAX_NUMBER, least=0.0)
+#: Entries of ``facts``: the variance of labels (0 for classes); noise, evidence and strength of the broad model; and
+#: whether they have been computed.
 SCALE, NOISE, EVIDENCE, STRENGTH, DONE = 0, 1, 2, 3, 4
-#: Fewer rows cannot judge a population of numbers: alone, one label has no spread.
-FEW = 2
-#: How exactly an agent finds its mode.
-STEPS = Steps(near=1e-2, enough=1e-14, part=1.0)
-#: Steps of EM by which an agent finds strength and noise of its broad model.
-ROUNDS = 20
-#: Its noise is pulled to how its labels vary, by so many rows.
-PSEUDO = 0.5
-#: So many columns whose slopes are as large as labels vary are added to those that its strength is found from.
-USUAL = 2.0
-#: The variance of a logit's slope for a column with spread 1, and of its intercept, to begin with.
-LOGIT = 4.0
-#: What neighbours say is plausible up to so many times what an agent's own rows could tell apart.
-PLAUSIBLE = 30.0
-#: The same for a column that does not vary in its own rows, about zero.
-UNSEEN = 3.0
-#: Of four neighbours and more, what is farther from the median than so many median distances is brought there.
-FAR = 4.0
-#: Part that is left out at either end where anything is, to find a typical row.
-MIDDLE = 0.49
-#: Who is so many times as far out as half of the neighbours, in the mean over coordinates none of which counts for more
-#: than so many median distances, is not listened to.
-SUSPECT, FARTHER = 3.0, 10.0
-#: By this part an agent takes back what it repeats of a column that does not vary in its own rows: nobody could tell.
-FADE = 0.1
-#: A column whose spread is a smaller part of its mean square does not vary: the rest is rounding.
-CONSTANT = 1e-24
-#: Log odds beyond which there is no doubt left.
-CERTAIN = 700.0
+#: Fewest rows that can judge a population of real labels: a single label has no spread.
+MIN_ROWS = 2
+#: Accuracy of an agent's mode.
+NEWTON_STEPS = Steps(near=1e-2, enough=1e-14, part=1.0)
+#: Steps of EM for strength and noise of the broad model.
+EM_STEPS = 20
+#: Weight, in rows, of the variance of labels as a prior for the noise of the broad model.
+NOISE_PRIOR_ROWS = 0.5
+#: Number of columns, with slopes as large as labels vary, added as a prior to those that estimate the strength.
+STRENGTH_PRIOR_COLUMNS = 2.0
+#: Initial variance of a logit's slope for a column with spread 1, and of its intercept.
+LOGIT_VARIANCE = 4.0
+#: Largest plausible value from neighbours, in multiples of what an agent's own rows can distinguish.
+MAX_NEIGHBOUR_FACTOR = 30.0
+#: As MAX_NEIGHBOUR_FACTOR, about zero, for a column that is constant in the agent's own rows.
+CONSTANT_COLUMN_FACTOR = 3.0
+#: With four or more neighbours, values farther from the median than this many median distances are clipped there.
+CLIP_WIDTHS = 4.0
+#: Fraction left out at either end, if anything is left out, for a typical row.
+MIDDLE_TRIM = 0.49
+#: A neighbour is left out if its mean distance over coordinates, each clipped to a number of median distances, exceeds
+#: the neighbours' median by this factor.
+SUSPECT_RATIO, MAX_COUNTED_WIDTHS = 3.0, 10.0
+#: Fraction by which an agent shrinks what it repeats about a column that is constant in its own rows.
+CONSTANT_COLUMN_FADE = 0.1
+#: A column is constant if its spread is a smaller fraction of its mean square: the rest is rounding.
+MIN_SPREAD_RATIO = 1e-24
+#: Log odds beyond which the population has no weight.
+MAX_LOG_ODDS = 700.0
 
 
 class Broad(NamedTuple):
-    """What agents work out from their own rows, once."""
+    """Results that agents compute once from their own rows."""
 
     mean: np.ndarray  # (n, p) of the columns; 0 for the last
     spread: np.ndarray  # (n, p) mean squares about it
     model: np.ndarray  # (n, p) the broad posterior, centred about the mean
-    variance: np.ndarray  # (n, p) and its variances; 0 where a column does not vary
+    variance: np.ndarray  # (n, p) variances of the broad posterior; 0 where a column is constant
     facts: np.ndarray  # (n, 5) SCALE, NOISE, EVIDENCE, STRENGTH, DONE
 
 
 class Own(NamedTuple):
     """State of the agents."""
 
-    theta: np.ndarray  # (n, p) my model
-    shared: np.ndarray  # (n, 4 p + 2) my e_i; its s2 is 0 as long as I know nothing; and room for a number
+    theta: np.ndarray  # (n, p) the agent's model
+    shared: np.ndarray  # (n, 4 p + 2) the agent's e_i, whose s2 is 0 while it knows nothing; and room for one number
     cache: Broad
 
 
@@ -131,9 +131,9 @@ class Edge(NamedTuple):
 
 @inline
 def broad_prior(data, me, intercept, strength, center, root):
-    """The broad prior of my own model, centred about the mean of my columns."""
+    """Compute the broad prior of the agent's model, centred about the mean of its columns."""
     p, facts = me.theta.shape[0], me.cache.facts
-    scale = facts[SCALE] if facts[SCALE] > 0.0 else LOGIT
+    scale = facts[SCALE] if facts[SCALE] > 0.0 else LOGIT_VARIANCE
     fill(0.0, center)
     for k in range(p):
         root[k] = math.sqrt(strength * scale / me.cache.spread[k]) if me.cache.spread[k] > 0.0 else 0.0
@@ -146,7 +146,7 @@ def broad_prior(data, me, intercept, strength, center, root):
 
 @inline
 def describe(data, me, intercept):
-    """Means and spreads of my columns, and how my labels vary."""
+    """Compute means and spreads of the agent's columns, and the variance of its labels."""
     p, m, facts = me.theta.shape[0], data.labels.shape[0], me.cache.facts
     mean, spread, line = me.cache.mean, me.cache.spread, me.cache.model
     fill(0.0, mean)
@@ -160,7 +160,7 @@ def describe(data, me, intercept):
         for k in range(p):
             spread[k] += line[k] * line[k] / m
     for k in range(p):
-        if spread[k] <= CONSTANT * mean[k] * mean[k]:
+        if spread[k] <= MIN_SPREAD_RATIO * mean[k] * mean[k]:
             spread[k] = 0.0
     if facts[SCALE] > 0.0:
         middle, square, scale = 0.0, 0.0, 0.0
@@ -169,14 +169,14 @@ def describe(data, me, intercept):
             middle += data.labels[r] / m if intercept else 0.0
         for r in range(m):
             scale += (data.labels[r] - middle) * (data.labels[r] - middle) / m
-        if not scale > CONSTANT * square:  # labels all alike: what they are must do for how they vary
+        if not scale > MIN_SPREAD_RATIO * square:  # constant labels: use their mean square as variance
             scale = 1e-6 * square if m > 1 else square
         facts[SCALE] = scale if scale > 0.0 else 1.0
 
 
 @noinline
 def begin(data, me, intercept, scratch):
-    """My broad model, once, and my first e_i. Changes no model."""
+    """Compute the broad model and the first e_i, once. Changes no model."""
     p, m, facts = me.theta.shape[0], data.labels.shape[0], me.cache.facts
     if facts[DONE] > 0.0 or m == 0:
         return
@@ -189,10 +189,10 @@ def begin(data, me, intercept, scratch):
     noise, strength = facts[SCALE] if gaussian else 1.0, 1.0
     broad_prior(data, me, intercept, strength, center, root)
     copy_to(center, theta)
-    for t in range(ROUNDS):
-        facts[EVIDENCE] = find_mode(data, noise, mean, center, root, STEPS, theta, inverse, rest)
+    for t in range(EM_STEPS):
+        facts[EVIDENCE] = find_mode(data, noise, mean, center, root, NEWTON_STEPS, theta, inverse, rest)
         facts[NOISE], facts[STRENGTH] = noise, strength
-        if t == ROUNDS - 1:
+        if t == EM_STEPS - 1:
             break
         size, count, used = 0.0, 0, 0.0
         for k in range(p):
@@ -202,18 +202,18 @@ def begin(data, me, intercept, scratch):
                 size += distance * distance + inverse[k * p + k]
                 count += 1
         if count > 0:
-            strength = (strength * size + USUAL) / (count + USUAL)
+            strength = (strength * size + STRENGTH_PRIOR_COLUMNS) / (count + STRENGTH_PRIOR_COLUMNS)
         if gaussian:
             residual = square_error(data, mean, theta, rest[:p])
-            noise = (residual + noise * used + PSEUDO * facts[SCALE]) / (m + PSEUDO)
+            noise = (residual + noise * used + NOISE_PRIOR_ROWS * facts[SCALE]) / (m + NOISE_PRIOR_ROWS)
         broad_prior(data, me, intercept, strength, center, root)
     tuned = (1.0 if gaussian else 0.0) + (1.0 if slopes > 0 else 0.0)
-    facts[EVIDENCE] -= 0.5 * tuned * math.log(m + 1.0)  # what was fitted to the same rows does not count for it
+    facts[EVIDENCE] -= 0.5 * tuned * math.log(m + 1.0)  # parameters fitted to these rows must not add to their evidence
     for k in range(p):
         me.cache.variance[k] = root[k] * root[k] * inverse[k * p + k]
     shared = me.shared
     if shared[4 * p] > 0.0:
-        return  # it went on in other arrays
+        return  # Newton's method has returned in other arrays
     for k in range(p):
         shared[k] = theta[k]
         shared[p + k] = me.cache.variance[k]
@@ -225,8 +225,8 @@ def begin(data, me, intercept, scratch):
 
 @inline
 def collect(data, heard, sure, at, about, middle, values):
-    """What neighbours say at ``at``, if they know ``sure``; as a spread about ``middle``, if ``about`` says of what."""
-    count, said = 0, heard.shape[1] - 3  # s2; and two numbers behind it, whether the neighbour is suspect
+    """Collect neighbours' values at ``at``, if ``sure`` is positive; with ``about``, as spreads about ``middle``."""
+    count, said = 0, heard.shape[1] - 3  # s2; two numbers follow, whether the neighbour is suspect
     for t in range(data.peer.shape[0]):
         if data.peer[t] != VACANT and heard[t, said] > 0.0 and heard[t, sure] > 0.0 and heard[t, said + 2] >= 0.0:
             value = heard[t, at]
@@ -240,7 +240,7 @@ def collect(data, heard, sure, at, about, middle, values):
 
 @inline
 def agreed(data, me, edges, trim, sure, at, about, middle, values):
-    """What neighbours and I agree on; 0 for a spread of which nobody knows."""
+    """Return the trimmed mean of the neighbours' and the agent's values; 0 for a spread that no agent knows."""
     slots = data.peer.shape[0]
     count = collect(data, edges.heard, sure, at, about, middle, values)
     neighbours = count
@@ -254,14 +254,14 @@ def agreed(data, me, edges, trim, sure, at, about, middle, values):
         return 0.0
     cut = trimmed_count(trim, neighbours)
     if cut > 0:
-        clip_far(values[:count], FAR, values[slots + 1 :])
-    # Too wide a spread costs little, too narrow a one is what a lie about a mean needs: only small ones are left out.
+        clip_far(values[:count], CLIP_WIDTHS, values[slots + 1 :])
+    # Too wide a spread costs little, and a lie about a mean needs too narrow a one: only small spreads are left out.
     return trimmed_mean(values[:count], cut, 0 if about >= 0 else cut)
 
 
 @inline
 def suspect(data, me, edges, trim, values):
-    """Mark neighbours whose models are far out in many coordinates at once, which those of the honest are not."""
+    """Mark neighbours whose models are far out in many coordinates at once, as honest ones are not."""
     p, slots, heard = me.theta.shape[0], data.peer.shape[0], edges.heard
     spoken = collect(data, heard, 4 * p, 4 * p, -1, 0.0, values)
     if trimmed_count(trim, spoken) == 0:
@@ -276,46 +276,49 @@ def suspect(data, me, edges, trim, values):
             middle, width = middle_and_width(values[:count], values[slots + 1 :])
             for t in range(slots):
                 if width > 0.0:
-                    heard[t, 4 * p + 2] += min(abs(heard[t, at] - middle) / width, FARTHER) / p
+                    heard[t, 4 * p + 2] += min(abs(heard[t, at] - middle) / width, MAX_COUNTED_WIDTHS) / p
     count = collect(data, heard, 4 * p, 4 * p + 2, -1, 0.0, values)
     sort(values[:count])
-    limit = SUSPECT * max(middle_of(values[:count]), 1.0)
+    limit = SUSPECT_RATIO * max(middle_of(values[:count]), 1.0)
     for t in range(slots):
         heard[t, 4 * p + 2] = -1.0 if heard[t, 4 * p + 2] > limit else 0.0
 
 
 @inline
 def room_of(slots):
-    """Numbers of scratch paper to agree on something: what everybody says, and how far apart that is."""
+    """Return how many numbers of scratch space :func:`agreed` needs: all values, and their distances."""
     return 2 * slots + 2
 
 
 @inline
 def clipped(value, middle, radius):
-    """The value, or the nearest that is no farther from the middle than the radius."""
+    """Return the value, clipped to a distance of `radius` from the middle."""
     return min(max(value, middle - radius), middle + radius)
 
 
 @noinline
 def gather(data, me, edges, trim, found, values):
-    """What my neighbours and I take for the population, w centred about the shift. Returns how many have spoken."""
+    """Combine the agent's and its neighbours' summaries, w centred about the shift.
+
+    Return how many neighbours have sent one.
+    """
     p, gaussian = me.theta.shape[0], me.cache.facts[SCALE] > 0.0
     for t in range(data.peer.shape[0]):
         edges.heard[t, 4 * p + 2] = 0.0
     spoken = collect(data, edges.heard, 4 * p, 4 * p, -1, 0.0, values)
     if spoken == 0:
         return spoken
-    # A typical row need not be the mean one: it is taken from the middle, where the honest are.
-    middle = MIDDLE if trimmed_count(trim, spoken) > 0 else 0.0
-    judges = me.cache.facts[DONE] > 0.0 and (not gaussian or data.labels.shape[0] >= FEW)
-    scale = me.cache.facts[SCALE] if gaussian else LOGIT
+    # A typical row need not be the mean row: take it from the middle, where honest values are.
+    middle = MIDDLE_TRIM if trimmed_count(trim, spoken) > 0 else 0.0
+    judges = me.cache.facts[DONE] > 0.0 and (not gaussian or data.labels.shape[0] >= MIN_ROWS)
+    scale = me.cache.facts[SCALE] if gaussian else LOGIT_VARIANCE
     mean, spread, shift = me.cache.mean, me.cache.spread, found[2 * p : 3 * p]
     for k in range(p):
         shift[k] = agreed(data, me, edges, middle, 4 * p, 2 * p + k, -1, 0.0, values)
         if judges and spread[k] > 0.0:
-            shift[k] = clipped(shift[k], mean[k], PLAUSIBLE * math.sqrt(spread[k]))
+            shift[k] = clipped(shift[k], mean[k], MAX_NEIGHBOUR_FACTOR * math.sqrt(spread[k]))
         found[3 * p + k] = agreed(data, me, edges, trim, 4 * p, 3 * p + k, 2 * p + k, shift[k], values)
-        if found[3 * p + k] <= CONSTANT * shift[k] * shift[k]:
+        if found[3 * p + k] <= MIN_SPREAD_RATIO * shift[k] * shift[k]:
             found[3 * p + k] = 0.0
     shift[p - 1] = 0.0
     me.shared[4 * p + 1] = me.shared[p - 1] + dot(shift, me.shared[:p])
@@ -324,7 +327,7 @@ def gather(data, me, edges, trim, found, values):
     noise = agreed(data, me, edges, trim, 4 * p, 4 * p, -1, 0.0, values)
     suspect(data, me, edges, trim, values)
     if judges and gaussian:
-        noise = min(max(noise, FLOOR * scale), PLAUSIBLE * PLAUSIBLE * scale)
+        noise = min(max(noise, MIN_NOISE_RATIO * scale), MAX_NEIGHBOUR_FACTOR * MAX_NEIGHBOUR_FACTOR * scale)
     found[4 * p] = noise if gaussian else 1.0
     level = me.cache.model[p - 1]
     for k in range(p):
@@ -333,15 +336,19 @@ def gather(data, me, edges, trim, found, values):
         center, radius, seen = 0.0, math.inf, judges and (spread[k] > 0.0 or k == p - 1)
         if seen:
             center = me.cache.model[k] if k < p - 1 else level
-            radius = PLAUSIBLE * math.sqrt(scale / spread[k]) if spread[k] > 0.0 else PLAUSIBLE * math.sqrt(scale)
-        elif judges and found[3 * p + k] > 0.0:  # my rows cannot tell: no more than what a column could usually do
-            radius = UNSEEN * math.sqrt(scale / found[3 * p + k])
+            radius = (
+                MAX_NEIGHBOUR_FACTOR * math.sqrt(scale / spread[k])
+                if spread[k] > 0.0
+                else MAX_NEIGHBOUR_FACTOR * math.sqrt(scale)
+            )
+        elif judges and found[3 * p + k] > 0.0:  # own rows cannot judge: clip to a usual size
+            radius = CONSTANT_COLUMN_FACTOR * math.sqrt(scale / found[3 * p + k])
         found[k] = clipped(found[k], center, radius)
         found[p + k] = min(agreed(data, me, edges, trim, p + k, p + k, at, found[k], values), radius * radius)
-        if seen and not gaussian:  # few labels do not speak against too wide a population: at most my broad prior
+        if seen and not gaussian:  # few labels cannot refute too wide a population: clip to the broad prior
             slack = me.cache.facts[STRENGTH] if k < p - 1 else 1.0
-            found[p + k] = min(found[p + k], slack * radius * radius / (PLAUSIBLE * PLAUSIBLE))
-        if not found[p + k] > 0.0 and found[3 * p + k] > 0.0:  # nobody knows: as a whole column could matter
+            found[p + k] = min(found[p + k], slack * radius * radius / (MAX_NEIGHBOUR_FACTOR * MAX_NEIGHBOUR_FACTOR))
+        if not found[p + k] > 0.0 and found[3 * p + k] > 0.0:  # unknown to all: the size of a whole column's effect
             found[p + k] = found[4 * p] / found[3 * p + k]
         level += (shift[k] - mean[k]) * me.cache.model[k]
     return spoken
@@ -349,19 +356,19 @@ def gather(data, me, edges, trim, found, values):
 
 @inline
 def trust_of(evidence, me, doubt, rows):
-    """The weight of the population: its part of the evidence."""
+    """Return the weight of the population: its share of the evidence."""
     facts = me.cache.facts
-    if rows == 0 or (facts[SCALE] > 0.0 and rows < FEW):
+    if rows == 0 or (facts[SCALE] > 0.0 and rows < MIN_ROWS):
         return 1.0
     odds = evidence - facts[EVIDENCE] + math.log((1.0 - doubt) / doubt)
-    if odds > CERTAIN:
+    if odds > MAX_LOG_ODDS:
         return 1.0
-    return 1.0 / (1.0 + math.exp(-odds)) if odds > -CERTAIN else 0.0  # false for what is no number
+    return 1.0 / (1.0 + math.exp(-odds)) if odds > -MAX_LOG_ODDS else 0.0  # false for NaN
 
 
 @noinline
 def learn(data, me, found, anchor, doubt, scratch):
-    """My posterior given the population, mixed with the broad one; and what I take for the population then."""
+    """Compute the posterior given the population, mixed with the broad one, and the agent's new summary."""
     p, m, facts, shared = me.theta.shape[0], data.labels.shape[0], me.cache.facts, me.shared
     theta, root = scratch[:p], scratch[p : 2 * p]
     inverse, rest = scratch[2 * p : 2 * p + p * p], scratch[2 * p + p * p :]
@@ -375,10 +382,10 @@ def learn(data, me, found, anchor, doubt, scratch):
         root[k] = math.sqrt(found[p + k])
     copy_to(me.theta, theta)
     theta[p - 1] += dot(shift, me.theta)
-    evidence = find_mode(data, noise, shift, found[:p], root, STEPS, theta, inverse, rest)
+    evidence = find_mode(data, noise, shift, found[:p], root, NEWTON_STEPS, theta, inverse, rest)
     trust = trust_of(evidence, me, doubt, m)
-    anchor += (1.0 - anchor) * (1.0 - trust) * (1.0 - trust)  # whom I do not believe I do not repeat
-    # What I contribute; squares of deviations are about what I take for w then.
+    anchor += (1.0 - anchor) * (1.0 - trust) * (1.0 - trust)  # do not repeat a distrusted population
+    # The contribution; squared deviations are about the agent's new w.
     level, wide, residual, used = me.cache.model[p - 1], me.cache.variance[p - 1], 0.0, 0.0
     if facts[SCALE] > 0.0:
         residual = square_error(data, shift, theta, rest[:p])
@@ -389,13 +396,13 @@ def learn(data, me, found, anchor, doubt, scratch):
         varies = me.cache.spread[k] > 0.0
         if k < p - 1:
             broad = me.cache.model[k]
-            about = me.cache.variance[k] if varies else found[p + k]  # my rows say nothing about it
+            about = me.cache.variance[k] if varies else found[p + k]  # its rows hold no information on it
             level += (shift[k] - me.cache.mean[k]) * broad
             wide += (shift[k] - me.cache.mean[k]) * (shift[k] - me.cache.mean[k]) * me.cache.variance[k]
         else:
             broad, about = level, wide
         mixed = trust * theta[k] + (1.0 - trust) * broad if trust > 0.0 else broad
-        told = mixed if varies or k == p - 1 else (1.0 - FADE) * mixed
+        told = mixed if varies or k == p - 1 else (1.0 - CONSTANT_COLUMN_FADE) * mixed
         own = anchor * told + (1.0 - anchor) * found[k]
         square = (1.0 - trust) * ((broad - own) * (broad - own) + about)
         if trust > 0.0:
@@ -418,7 +425,7 @@ def learn(data, me, found, anchor, doubt, scratch):
 
 @inline
 def know(data, me, edges, trim, doubt, intercept, mean, cov, wide, scratch):
-    """What an agent knows of its own model, in raw units: mean, covariance, noise and trust."""
+    """Compute an agent's posterior of its own model, in raw units: mean, covariance, noise and trust."""
     p, m, room = me.theta.shape[0], data.labels.shape[0], room_of(data.peer.shape[0])
     begin(data, me, intercept, scratch)
     found, rest = scratch[: 4 * p + 1], scratch[4 * p + 1 + room :]
@@ -436,16 +443,16 @@ def know(data, me, edges, trim, doubt, intercept, mean, cov, wide, scratch):
         copy_to(found[:p], mean)
         noise = found[4 * p]
         shift = found[2 * p : 3 * p]
-        evidence = find_mode(data, noise, shift, found[:p], root, STEPS, mean, inverse, rest)
+        evidence = find_mode(data, noise, shift, found[:p], root, NEWTON_STEPS, mean, inverse, rest)
         trust = trust_of(evidence, me, doubt, m)
         in_raw_units(shift, mean, root, inverse, cov)
     if trust < 1.0:
         broad_prior(data, me, intercept, me.cache.facts[STRENGTH], center, root)
         for k in range(p - 1):
-            if spoken > 0 and not me.cache.spread[k] > 0.0:  # my rows say nothing about it
+            if spoken > 0 and not me.cache.spread[k] > 0.0:  # the agent's rows hold no information on it
                 root[k] = math.sqrt(found[p + k])
         copy_to(center, theta)
-        find_mode(data, broad_noise, me.cache.mean, center, root, STEPS, theta, inverse, rest)
+        find_mode(data, broad_noise, me.cache.mean, center, root, NEWTON_STEPS, theta, inverse, rest)
         in_raw_units(me.cache.mean, theta, root, inverse, wide)
         for k in range(p):
             for c in range(p):
@@ -460,7 +467,7 @@ def know(data, me, edges, trim, doubt, intercept, mean, cov, wide, scratch):
 
 @kernel
 def know_all(method, arrays, own, edge, mean, cov, noise, trust, wide, scratch):
-    """What the hosted agents knows of its own model."""
+    """Compute the posteriors of all hosted agents."""
     for i in range(mean.shape[0]):
         data, me, edges = agent(arrays, own, edge, i)
         noise[i], trust[i] = know(
@@ -470,7 +477,7 @@ def know_all(method, arrays, own, edge, mean, cov, noise, trust, wide, scratch):
 
 @kernel
 def weigh_edges(method, arrays, own, edge, influence, peer, scratch):
-    """How far w would move without what a neighbour says, for all agents and edges, in units of their noise."""
+    """Compute how far w would move without each neighbour, for all agents and edges, in units of their noise."""
     p = own.theta.shape[1]
     for i in range(own.theta.shape[0]):
         a, b = arrays.edge_start[i], arrays.edge_start[i + 1]
@@ -497,12 +504,12 @@ def weigh_edges(method, arrays, own, edge, influence, peer, scratch):
 
 @inline
 def is_sound(text):
-    """Could an honest neighbour have sent this?"""
+    """Return whether an honest neighbour could have sent this text."""
     p = text.shape[0] // 4
     sound = text[4 * p] > 0.0
     for k in range(text.shape[0]):
-        low = -FARTHEST if k < p or 2 * p <= k < 3 * p else 0.0
-        sound = sound and low <= text[k] <= FARTHEST  # false for NaN
+        low = -MAX_NUMBER if k < p or 2 * p <= k < 3 * p else 0.0
+        sound = sound and low <= text[k] <= MAX_NUMBER  # false for NaN
     return sound
 
 
@@ -514,24 +521,25 @@ def is_sound(text):
 )
 @method
 class ResilientPooling(NamedTuple):
-    """Partial pooling by gossip in which no member has to be believed, with columns and targets in raw units.
+    """Partial pooling by gossip if members may lie, with columns and targets in raw units.
 
-    For the squared and the logistic loss. An agent that wakes sends ``4 p + 1`` numbers to all neighbours, and nobody
-    answers. From four neighbours on, extremes are left out; a population that contradicts an agent's own rows loses
-    its say, and an agent without rows takes its word. Like :class:`coterie.gossip.GossipPooling` it minimises no objective,
-    and weights of edges do not matter.
+    For the squared and the logistic loss. An agent that wakes sends ``4 p + 1`` numbers to all neighbours; there are no
+    answers. With four or more neighbours, extremes are left out; a population that contradicts an agent's own rows
+    loses its weight; an agent without rows accepts the population. Like :class:`coterie.gossip.GossipPooling`, the
+    method does not minimise the objective of the problem, and the weights of edges have no effect.
 
     Parameters
     ----------
     anchor : float
-        Weight of its own model in what an agent tells of the population, above 0 and at most 1. With less, averages
-        are over more agents, and take longer.
+        Weight of an agent's own model in its summary of the population, above 0 and at most 1. Smaller values average
+        over more agents, and take longer.
     trim : float
-        Part of the neighbours whose word is left out at either end, in [0, 0.5). None of fewer than ``1 / trim``.
+        Fraction of the neighbours left out at either end, in [0, 0.5); no neighbour is left out of fewer than ``1 /
+        trim``.
     doubt : float
-        Weight of an agent's own broad prior before it looks at its rows, above 0 and at most 0.5.
+        Prior weight of an agent's own broad prior, above 0 and at most 0.5.
     intercept : bool
-        Whether the last column is one of ones.
+        Whether the last column consists of ones.
 
     Examples
     --------
@@ -543,7 +551,7 @@ class ResilientPooling(NamedTuple):
     >>> y = 15_000 + 3.0 * X[:, 0] + 20.0 * rng.normal(size=6)[owner] + rng.normal(size=60)
     >>> problem = ct.Problem.separate(ct.AgentData(X, y, agents=owner), ct.graphs.complete(6), loss="squared")
     >>> run = ct.simulate(problem, ct.gossip.ResilientPooling(), wakes=6 * 60, seed=0)
-    >>> run.population.mean[:, 0].round(1).tolist()  # the common slope, as each of them knows it
+    >>> run.population.mean[:, 0].round(1).tolist()  # each agent's estimate of the common slope
     [3.0, 3.0, 3.0, 3.0, 3.0, 3.0]
     """
 
@@ -552,18 +560,16 @@ class ResilientPooling(NamedTuple):
     doubt: float = 0.05
     intercept: bool = True
 
-    messages = {SUMMARY: (*MOMENTS, *MOMENTS, Number(0.0, FARTHEST))}
+    messages = {SUMMARY: (*MOMENTS, *MOMENTS, Number(0.0, MAX_NUMBER))}
     footprint = "edges"
-    minimises = False  # it comes to rest at a fixed point of its own
+    minimises = False  # it converges to a fixed point of its own
 
     fit_for = fits_likelihood
 
     def scratch_size(self, arrays, p):
-        """Numbers of scratch paper that a handler needs."""
         return 4 * p + 1 + room_of(int(np.diff(arrays.edge_start).max(initial=0))) + 2 * p + p * p + 4 * p
 
     def start(self, arrays, theta):
-        """State before the first letter."""
         n, p = theta.shape
         facts = np.zeros((n, 5))
         facts[:, SCALE] = arrays.loss.likelihood == GAUSSIAN
@@ -572,7 +578,6 @@ class ResilientPooling(NamedTuple):
         return own, Edge(np.zeros((arrays.peer.shape[0], 4 * p + 3)))
 
     def population(self, arrays, own, edge):
-        """What each agent takes for the population."""
         p = own.theta.shape[1]
         known = own.shared[:, 4 * p] > 0.0
         parts = own.shared[:, :p], own.shared[:, p : 2 * p], own.shared[:, 4 * p : 4 * p + 1]
@@ -580,28 +585,31 @@ class ResilientPooling(NamedTuple):
         return Population(mean, variance, noise[:, 0])
 
     def posterior(self, arrays, own, edge):
-        """What each agent knows of its own model; of one that has heard nobody, from its own rows."""
+        """Return the posteriors; for an agent that has heard from no neighbour, from its own rows only."""
         n, p = own.theta.shape
         known = Posterior(np.zeros((n, p)), np.zeros((n, p, p)), np.zeros(n), np.zeros(n))
         know_all(self, arrays, own, edge, *known, np.zeros((p, p)), np.zeros(self.scratch_size(arrays, p) + 2 * p))
         return known
 
     def influence(self, arrays, own, edge):
-        """How far what each edge says moves the common model, by its effect on a typical row in units of the noise."""
+        """Return how far each edge moves the common model, as its effect on a typical row in units of the noise."""
         p = own.theta.shape[1]
         moved = np.zeros(arrays.peer.shape[0])
         weigh_edges(self, arrays, own, edge, moved, arrays.peer, np.zeros(self.scratch_size(arrays, p) + 4 * p + 1))
         return moved
 
     def greet(self, data, me, edges, outbox):
-        """What I know by myself."""
+        """Send the agent's first summary, from its own rows."""
         begin(data, me, self.intercept, outbox.scratch)
         p = me.theta.shape[0]
         if me.shared[4 * p] > 0.0:
             send(outbox, EVERYONE, SUMMARY, me.shared[: 4 * p + 1])
 
     def wake(self, data, me, edges, randomness, outbox):
-        """Learn from what I have heard, and tell. An agent that has heard nothing keeps its model."""
+        """Update from the neighbours' summaries, and send the new one.
+
+        An agent that has received none keeps its model.
+        """
         p = me.theta.shape[0]
         begin(data, me, self.intercept, outbox.scratch)
         found, rest = outbox.scratch[: 4 * p + 1], outbox.scratch[4 * p + 1 :]
@@ -612,10 +620,10 @@ class ResilientPooling(NamedTuple):
             send(outbox, EVERYONE, SUMMARY, me.shared[: 4 * p + 1])
 
     def receive(self, data, me, edges, message, outbox):
-        """Remember what was said."""
+        """Store the neighbour's summary."""
         if message.slot != VACANT and is_sound(message.text):
             copy_to(message.text, edges.heard[message.slot])
 
     def open(self, data, me, edges, slot):
-        """A new edge: nothing was said."""
+        """No summary received yet."""
         fill(0.0, edges.heard[slot])

@@ -1,12 +1,12 @@
-"""SCAFFOLD: Karimireddy et al. (2020), Algorithm 1, option II: control variates take the drift out of local steps.
+"""SCAFFOLD: Karimireddy et al. (2020), Algorithm 1, option II: control variates remove the drift of local steps.
 
-    y_i  <- y_i - rate (g_i(y_i) - c_i + c), so many times, from x      (line 10)
+    y_i  <- y_i - rate (g_i(y_i) - c_i + c), repeated, from x           (line 10)
     c_i  <- c_i - c + (x - y_i) / (steps rate)                          (line 12, option II)
     x    <- x + server_rate mean_i (y_i - x) over the cohort            (lines 16 and 17)
     c    <- c + 1/N sum_i (change of c_i) over the cohort
 
-A client sends c_i itself, not its change, and the server remembers the last one of each: as many numbers, and a message
-that is lost does not leave c wrong for ever. Clients count alike, as in the paper.
+A client sends c_i itself, not its change, and the server stores the last c_i of each client: messages have the size of
+the paper's, and a lost message does not corrupt c for good. Clients have equal weights, as in the paper.
 
 =============================  =====================================================
 paper                          here
@@ -34,7 +34,7 @@ from . import server
 class Own(NamedTuple):
     """State of the agents."""
 
-    theta: np.ndarray  # (n, p) the server's model as I last heard it, with my personal parameters
+    theta: np.ndarray  # (n, p) the server's model as last received, with the client's personal parameters
     control: np.ndarray  # (n, q) c_i, or c
     job: Job
     round: server.Round
@@ -44,23 +44,23 @@ class Edge(NamedTuple):
     """State of the edges of the server."""
 
     asked: np.ndarray  # (edges,) IDLE, LATE or ASKED
-    control: np.ndarray  # (edges, q) c_i as it was last heard
+    control: np.ndarray  # (edges, q) c_i as last received
 
 
 @server.served(plain=True, server_rate=positive)
 class SCAFFOLD(NamedTuple):
-    """FedAvg with control variates: where clients differ, their steps go where those of all together would.
+    """FedAvg with control variates, which correct the steps of clients towards those on the data of all clients.
 
-    Messages hold a model and a control variate, twice as much as those of FedAvg.
+    A message holds a model and a control variate, twice the size of a message of FedAvg.
 
     Parameters
     ----------
     local : SGD
-        Without momentum: control variates are read off the steps.
+        Without momentum: control variates are computed from the steps.
     clients : int, optional
         As in :class:`coterie.federated.FedAvg`.
     server_rate : float
-        How far the server goes to the average, > 0.
+        Step of the server towards the average, > 0.
 
     Examples
     --------
@@ -83,25 +83,24 @@ class SCAFFOLD(NamedTuple):
     messages = {server.UP: (Vector(2), Counter()), server.DOWN: Vector(2)}
 
     def scratch_size(self, arrays, p):
-        """Numbers of scratch paper that a handler needs."""
         return 2 * p + 1
 
     def start(self, arrays, theta):
-        """State before the first letter: all control variates are 0."""
+        """All control variates are 0."""
         n, q = theta.shape[0], arrays.sent.shape[0]
         job = new_job(self.local, theta, correction=True)
         own = Own(theta.copy(), np.zeros((n, q)), job, server.new_round(self, arrays, q))
         return own, Edge(server.new_edges(arrays).asked, np.zeros((arrays.peer.shape[0], q)))
 
     def tell(self, data, me, edges, out):
-        """The server's model and control variate."""
+        """Write the server's model and control variate."""
         q = data.sent.shape[0]
         gather(me.theta, data.sent, out)
         copy_to(me.control, out[q:])
         return 2 * q
 
     def hear(self, data, me, text):
-        """Take over the model, and correct my steps by how the control variates differ."""
+        """Store the model, and correct the client's steps by the difference of the control variates."""
         q = data.sent.shape[0]
         if text.shape[0] != 2 * q:
             return False
@@ -112,7 +111,7 @@ class SCAFFOLD(NamedTuple):
         return True
 
     def answer(self, data, me, out):
-        """The change of the model, my new control variate, and that I count as one."""
+        """Write the change of the model, the new control variate, and a weight of one."""
         q = data.sent.shape[0]
         for c in range(q):
             k = data.sent[c]
@@ -125,7 +124,7 @@ class SCAFFOLD(NamedTuple):
         return 2 * q + 1
 
     def collect(self, data, me, edges, message):
-        """Add the change of a model to the sum, and that of a control variate to mine."""
+        """Add a client's change of the model to the sum, and the change of its control variate to the server's."""
         q = data.sent.shape[0]
         if message.text.shape[0] != 2 * q + 1:
             return False
@@ -136,6 +135,6 @@ class SCAFFOLD(NamedTuple):
         return True
 
     def average(self, data, me, edges):
-        """A step of the mean change."""
+        """Take a step along the mean change."""
         for c in range(data.sent.shape[0]):
             me.theta[data.sent[c]] += self.server_rate * me.round.sum[c] / me.round.weight[0]

@@ -1,1 +1,1 @@
-"""Private forms of methods: releases with noise, and the account they are debited from."""
+"""Private forms of methods: releases with noise, and the privacy accounts of agents."""

@@ -1,4 +1,4 @@
-"""What private methods share: the terms they run under, and what can be asked of them."""
+"""Parts common to private methods: their terms and privacy claims."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from .limits import check_private
 from .loss_report import loss_report_of
 from .noise import KEY, SIZE
 
-#: No honest model holds a larger number; with larger ones, a step might not be finite.
-FARTHEST = 1e100
+#: Largest number in the model of an honest agent; with larger ones, a step might not be finite.
+MAX_NUMBER = 1e100
 
 
 def public_curvature(arrays, row_norm):
-    """Curvature of each agent's losses, from what everybody may know: how many rows, and a bound on their norm."""
+    """Bound the curvature of each agent's losses from public facts: the number of rows, and a bound on their norm."""
     return arrays.row_weight * np.diff(arrays.row_start) * arrays.loss.smoothness * row_norm * row_norm
 
 
 class PrivateMethod(NamedTuple):
-    """A method and the terms that it runs under. See :func:`coterie.Private`."""
+    """A method and its privacy terms. See :func:`coterie.Private`."""
 
     method: Any
     terms: Any
@@ -34,7 +34,7 @@ class PrivateMethod(NamedTuple):
     def __repr__(self):
         return f"Private({self.method!r}, {self.terms.words()})"
 
-    #: Nothing of the method inside says anything by itself: what is not stated private here is not there.
+    #: Parts of the inner method that send anything are disabled, unless a private form is stated here.
     any_model = synchronous = False
     round = prepare = publish = None
     plan = property(lambda self: self.terms.plan)
@@ -42,38 +42,37 @@ class PrivateMethod(NamedTuple):
 
     @property
     def wakes_per_agent(self):
-        """How many wakes of an agent say something; None for any number."""
+        """Number of wakes of an agent that send something; None if unlimited."""
         return self.terms.noise.shape[0]
 
     @property
     def loss_report(self):
-        """What an agent tells of its loss to those who learn a graph."""
+        """Mechanism for the loss that an agent reports to a rule that learns the graph."""
         return loss_report_of(self.terms)
 
     def fit_for(self, problem):
-        """Refuse a problem whose messages could not be private."""
+        """Raise a MismatchError for a problem whose messages could not be private."""
         check_private(self, problem)
 
 
 class PrivateBroadcast(PrivateMethod):
-    """A private method that sends its model, as it is published, to all neighbours, and remembers theirs."""
+    """A private method that sends its published model to all neighbours, and stores theirs."""
 
     messages = {MODEL: Vector()}
     max_messages = broadcasts = 1
-    dice = KEY  # that noise is made from
+    dice = KEY  # key of the noise
     copies, exchanges = True, False
 
     def scratch_size(self, arrays, p):
-        """Numbers of scratch paper that a handler needs."""
         return 2 * p + SIZE
 
     def _finish(self, arrays, own, edge):
-        """The models that agents keep to themselves."""
+        """Return the final models, which agents keep to themselves."""
         return own_models(arrays, anchors(arrays, np.asarray(edge.copy)), public_curvature(arrays, self.terms.row_norm))
 
     open, greet = CoordinateDescent.open, CoordinateDescent.greet  # models are public here
 
     def receive(self, data, me, edges, message, outbox):
-        """Remember the neighbour's model, if it is one."""
-        if message.slot != VACANT and is_sound(message.text, FARTHEST):
+        """Store the neighbour's model, if it is valid."""
+        if message.slot != VACANT and is_sound(message.text, MAX_NUMBER):
             copy_to(message.text, edges.copy[message.slot])

@@ -1,20 +1,20 @@
-"""Differentially private boosting. This goes beyond the paper: DADA has no private form.
+"""Differentially private boosting. This extends the paper: DADA has no private form.
 
-It is :class:`~coterie.FrankWolfeBoosting` with one change: which base predictor to add, and with which sign, is not the
-best by DADA (3), but drawn by the exponential mechanism among 2p candidates, with the probability
+:class:`~coterie.FrankWolfeBoosting` with one change: base predictor and sign are not the best by DADA (3), but drawn by
+the exponential mechanism among 2p candidates, with the probability
 
     P(j, sign)  proportional to  exp( eps_t q(j, sign) / (2 Delta) ),        q(j, sign) = -sign [grad f]_j .
 
-Only that part of the gradient holds anything private which comes from the agent's examples. Each coordinate of each
-example's part is clipped and cut to whole steps of a grid, so that replacing one example changes every score by
-``Delta = 2 GRID`` steps at most, exactly. Nothing else is sent of a step that is not public: a clock sets its length.
-When its budget is spent, an agent says no more.
+Only the part of the gradient that comes from the agent's examples is private. Each coordinate of each example's part
+is clipped and rounded towards zero on a grid, so that replacing one example changes every score by at most
+``Delta = 2 GRID`` steps, exactly. Everything else that is sent of a step is public: a clock determines the step size.
+An agent whose budget is spent sends nothing more.
 
 =============================  =====================================================
 DADA                           here
 =============================  =====================================================
 alpha_k                        ``me.theta``, as published
-A_k alpha_k                    ``me.cache``, without the labels: used in the mechanism alone
+A_k alpha_k                    ``me.cache``, without the labels: used only in the mechanism
 t                              ``me.steps``, or the time
 j_k, sign                      drawn in :func:`drawn_vertex`
 eps_t                          ``1 / terms.noise[release]``
@@ -43,41 +43,41 @@ from .limits import check_private, check_private_arrays
 from .noise import KEY, SIZE, exponential_choice, open_stream
 from .terms import GRID
 
-#: By how much one example can change a score, in grid steps.
+#: Largest change of a score when one example is replaced, in grid steps.
 SENSITIVITY = 2 * GRID
-#: Scores stay within this, and so whole numbers do not overflow, whatever neighbours send.
-HIGHEST = 1 << 55
-#: How far, by rounding, an honest model may be outside its ball.
-OUTSIDE = 1.0 + 1e-6
-#: Steps that an agent takes for itself in the end, and in trials before.
-STEPS, TRIAL = 300, 100
-#: How much of their weight neighbours may keep then: what they have published may be mostly noise.
-HEED = (1.0, 0.1, 0.01, 0.0)
+#: Bound on scores, so that integers do not overflow, whatever neighbours send.
+MAX_SCORE = 1 << 55
+#: Relative tolerance for rounding in the norm of an honest model.
+NORM_TOLERANCE = 1.0 + 1e-6
+#: Number of steps of the final training, and of each trial before it.
+FINAL_STEPS, TRIAL_STEPS = 300, 100
+#: Candidate factors on the weight of neighbours in the final training, whose published models may be mostly noise.
+NEIGHBOUR_FACTORS = (1.0, 0.1, 0.01, 0.0)
 
 
 class Own(NamedTuple):
     """State of the agents."""
 
-    theta: np.ndarray  # (n, p) my model, as I have published it
-    cache: Any  # margins z_r = sum_j theta_j h_j(x_r) of my examples, at that model
-    steps: np.ndarray  # (n, 1) steps that I have taken
-    account: np.ndarray  # (n, ACCOUNT) what I have spent
+    theta: np.ndarray  # (n, p) the agent's model, as published
+    cache: Any  # margins z_r = sum_j theta_j h_j(x_r) of the agent's examples, at that model
+    steps: np.ndarray  # (n, 1) number of steps taken
+    account: np.ndarray  # (n, ACCOUNT) the agent's privacy account
 
 
 @inline
 def clamped(value, limit):
-    """The nearest number that is not beyond the limit."""
+    """Return the value, clipped to [-limit, limit]."""
     return min(max(value, -limit), limit)
 
 
 @noinline
 def clipped_votes(data, margins, clip, out):
-    """Sum of the gradients of my examples' losses, each coordinate of each clipped, in units of clip / GRID.
+    """Add the gradients of the agent's examples, each coordinate of each clipped, to ``out``, in units of clip / GRID.
 
-    It is added to ``out``, in whole numbers: no example has a larger part than GRID in any of them.
+    The result is in integers, and no example contributes more than GRID to any of them.
     """
     for r in range(data.labels.shape[0]):
-        # What is not finite, for a row is absurd, counts as zero: before clipping.
+        # Numbers that are not finite, for absurd rows, count as zero, before clipping.
         if not math.isfinite(margins[r]):
             continue
         slope = data.loss.derivative(margins[r], data.labels[r]) / clip
@@ -87,15 +87,15 @@ def clipped_votes(data, margins, clip, out):
             column, value = data.rows.entry(r, k)
             part = slope * value * GRID
             if not math.isnan(part):
-                out[column] += int(clamped(part, float(GRID)))  # towards zero
+                out[column] += int(clamped(part, float(GRID)))  # rounds towards zero
 
 
 @noinline
 def score_all(data, me, edges, clip, pull, scores):
-    """The scores of all candidates, ``+e_1, ..., +e_p, -e_1, ..., -e_p``, in units of a_k share clip / GRID.
+    """Compute the scores of all candidates, ``+e_1, ..., +e_p, -e_1, ..., -e_p``, in units of a_k share clip / GRID.
 
-    What pulls me to my neighbours is left in ``pull``. Says whether my examples have any weight: if not, there are no
-    scores, and ``pull`` is all there is.
+    ``pull`` receives the gradient's part from neighbours. Return whether the agent's examples have any weight: if not,
+    there are no scores, and ``pull`` is the whole gradient.
     """
     p = pull.shape[0]
     pull_of(data, me, edges, pull)
@@ -108,18 +108,18 @@ def score_all(data, me, edges, clip, pull, scores):
         scores[j] = 0
     clipped_votes(data, me.cache, clip, scores[:p])
     for j in range(p):
-        public = int(math.floor(clamped(pull[j] / unit, 0.5 * HIGHEST) + 0.5))  # noqa: RUF046 - compiled, a float
-        slope = clamped(scores[j] + public, HIGHEST)  # no farther from that of a neighbouring dataset than before
+        public = int(math.floor(clamped(pull[j] / unit, 0.5 * MAX_SCORE) + 0.5))  # noqa: RUF046 - compiled, a float
+        slope = clamped(scores[j] + public, MAX_SCORE)  # the distance to a neighbouring dataset's score does not grow
         scores[j], scores[p + j] = -slope, slope
     return True
 
 
 @noinline
 def drawn_vertex(terms, data, me, edges, release, dice, draft, pull):
-    """The vertex of the ball to go to, as ``sign (j + 1)``, by the exponential mechanism; 0 for none.
+    """Draw a vertex of the ball, as ``sign (j + 1)``, by the exponential mechanism; 0 for none.
 
-    An agent without examples has nothing to hide: it goes where its neighbours pull it. The first ``2 p + SIZE``
-    numbers of ``draft`` are scratch paper.
+    An agent without examples has nothing to protect: it moves where its neighbours pull it. The first ``2 p + SIZE``
+    numbers of ``draft`` are scratch space.
     """
     p, whole = pull.shape[0], draft.view(np.int64)
     scores, stream = whole[: 2 * p], whole[2 * p : 2 * p + SIZE]
@@ -134,16 +134,16 @@ def drawn_vertex(terms, data, me, edges, release, dice, draft, pull):
 
 @inline
 def in_ball(pairs, radius):
-    """Could this be the model of an honest neighbour?"""
+    """Return whether this could be the model of an honest neighbour."""
     size = 0.0
     for k in range(1, pairs.shape[0], 2):
         size += abs(pairs[k])
-    return size <= radius * OUTSIDE  # false for NaN
+    return size <= radius * NORM_TOLERANCE  # false for NaN
 
 
 @kernel
 def train(arrays, own, edge, steps, scratch):
-    """Frank-Wolfe on the block of each agent, with its examples in the clear and its neighbours as last heard."""
+    """Take Frank-Wolfe steps on each agent's block, with exact examples and the models last received."""
     for k in range(arrays.address.shape[0]):
         data, me = data_of(arrays, k), row(own, k)
         edges = rows(edge, arrays.edge_start[k], arrays.edge_start[k + 1])
@@ -152,7 +152,7 @@ def train(arrays, own, edge, steps, scratch):
 
 
 def trained(inner, arrays, theta, edge, heed, steps):
-    """Models that agents train in the clear, with so much of the usual weight on their neighbours."""
+    """Return models that agents train without noise, with the factor ``heed`` on the weight of their neighbours."""
     own, _ = inner.start(arrays, theta)
     scaled = arrays._replace(smooth=heed * arrays.smooth)
     train(scaled, own, edge, steps, np.zeros(inner.scratch_size(arrays, theta.shape[1])))
@@ -160,14 +160,16 @@ def trained(inner, arrays, theta, edge, heed, steps):
 
 
 def own_votes(inner, arrays, theta, edge):
-    """What each agent makes of its own data and of what it has heard, for its own use.
+    """Return the model that each agent trains for its own use, from its exact data and the received models.
 
-    How far to heed its neighbours, it finds out by cross-validation on its own examples.
+    The weight of the neighbours is chosen by cross-validation on the agent's own examples.
     """
     sizes = np.diff(arrays.row_start)
-    trials = [lambda seen, heed=heed: trained(inner, seen, theta, edge, heed, TRIAL) for heed in HEED]
+    trials = [
+        lambda seen, heed=heed: trained(inner, seen, theta, edge, heed, TRIAL_STEPS) for heed in NEIGHBOUR_FACTORS
+    ]
     choice = np.where(sizes < 2, 0, best_of(arrays, trials))  # too few to choose
-    models = np.stack([trained(inner, arrays, theta, edge, heed, STEPS) for heed in HEED])
+    models = np.stack([trained(inner, arrays, theta, edge, heed, FINAL_STEPS) for heed in NEIGHBOUR_FACTORS])
     return models[choice, np.arange(sizes.shape[0])]
 
 
@@ -175,32 +177,29 @@ def own_votes(inner, arrays, theta, edge):
 class PrivateBoosting(PrivateMethod):
     """See :func:`coterie.Private`."""
 
-    dice = KEY  # that the choice is made from
+    dice = KEY  # key of the random choice
     footprint = "edges"
     synchronous = False
 
     def fit_for(self, problem):
-        """Refuse a problem whose messages could not be private, or that has no ball."""
+        """Raise a MismatchError for a problem whose messages could not be private, or that has no ball."""
         check_private(self, problem)
         self.method.fit_for(problem)
 
     def scratch_size(self, arrays, p):
-        """Numbers of scratch paper that a handler needs."""
         return max(self.method.scratch_size(arrays, p), 3 * p + 3 + SIZE)
 
     def start(self, arrays, theta):
-        """State before the first letter: until a neighbour is heard, it is taken to agree."""
         check_private_arrays(self, arrays)
         n = theta.shape[0]
         own, edge = self.method.start(arrays, theta)
         return Own(*own, np.zeros((n, ACCOUNT))), edge
 
     def _finish(self, arrays, own, edge):
-        """The models that agents keep to themselves."""
         return own_votes(self.method, arrays, own.theta, edge)
 
     def wake(self, data, me, edges, randomness, outbox):
-        """One step on my own block, to a vertex drawn in private, and a word about it; nothing without a budget."""
+        """Take one step to a privately drawn vertex, and send the step; do nothing once the budget is spent."""
         release = debit(me.account, self.terms.cost, self.terms.limit)
         if release == NOTHING:
             return
@@ -215,6 +214,6 @@ class PrivateBoosting(PrivateMethod):
         send(outbox, EVERYONE, STEP, message)
 
     def receive(self, data, me, edges, message, outbox):
-        """Follow the neighbour; ask for the whole model where a step was missed. One outside the ball is none."""
+        """Apply the neighbour's step; request its whole model if a step was missed. Ignore models outside the ball."""
         if message.kind != WHOLE or in_ball(message.text[1:], data.radius):
             self.method.receive(data, me, edges, message, outbox)

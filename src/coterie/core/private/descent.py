@@ -1,14 +1,14 @@
 """Differentially private coordinate descent (DP-CD): Bellet, Guerraoui, Taziki, Tommasi (2017), Section 4, corrected.
 
-CD (6), with what is needed to make its Theorem 1 true: an agent that wakes adds noise to the clipped gradient of its
-own loss, takes the step of CD (5) with it, and broadcasts the result, which is also where its next step starts from.
-Steps are set by public bounds. When its budget is spent, an agent says no more.
+CD (6), corrected so that its Theorem 1 holds: an agent that wakes adds noise to the clipped gradient of its own loss,
+takes the step of CD (5) with the result, and broadcasts the new model, from which its next step starts. Step sizes come
+from public bounds. An agent whose budget is spent sends nothing more.
 
 =============================  =====================================================
 paper                          here
 =============================  =====================================================
 Theta_i, noisy                 ``me.theta``
-t_i, the wakes so far          ``me.account[RELEASES]``
+t_i, number of wakes so far    ``me.account[RELEASES]``
 eta_i(t), s_i(t)               drawn in :func:`noisy_gradient`, ``terms.noise[release]``
 L_0                            ``terms.clip``
 L_i^loc                        ``me.cache``, a public bound
@@ -34,9 +34,9 @@ from .mechanism import noisy_gradient
 class Own(NamedTuple):
     """State of the agents."""
 
-    theta: np.ndarray  # (n, p) my model, as I have published it
-    account: np.ndarray  # (n, ACCOUNT) what I have spent
-    loss: np.ndarray  # (n, 1) my losses, as far as I have published them
+    theta: np.ndarray  # (n, p) the agent's model, as published
+    account: np.ndarray  # (n, ACCOUNT) the agent's privacy account
+    loss: np.ndarray  # (n, 1) the agent's losses, as far as published
     cache: np.ndarray  # (n,) a public bound on the curvature of f_i
 
 
@@ -48,7 +48,6 @@ class PrivateDescent(PrivateBroadcast):
     footprint = "edges"
 
     def start(self, arrays, theta):
-        """State before the first letter: until a neighbour is heard, it is taken to agree."""
         check_private_arrays(self, arrays)
         n = theta.shape[0]
         owner = owners(arrays.edge_start)
@@ -56,7 +55,7 @@ class PrivateDescent(PrivateBroadcast):
         return Own(theta.copy(), np.zeros((n, ACCOUNT)), np.zeros((n, 1)), bends), Edge(theta[owner])
 
     def wake(self, data, me, edges, randomness, outbox):
-        """One noisy step on my own block, then a broadcast; nothing once the budget is spent."""
+        """Take one noisy step on the agent's own block, then broadcast; do nothing once the budget is spent."""
         release = debit(me.account, self.terms.cost, self.terms.limit)
         if release == NOTHING:
             return
@@ -69,7 +68,7 @@ class PrivateDescent(PrivateBroadcast):
         if data.labels.shape[0] > 0:
             scale = a * data.row_weight
             me.loss[0] = noisy_gradient(self.terms, data, theta, release, randomness.dice, scale, draft, gradient)
-        add_pull(data, theta, edges, degree, gradient)  # after the noise, like the ridge: no data in them
+        add_pull(data, theta, edges, degree, gradient)  # after the noise, like the ridge: both contain no data
         axpy(2.0 * a * data.ridge, theta, gradient)
         descend(data, degree, a, me.cache, gradient, theta)
         send(outbox, EVERYONE, MODEL, theta)

@@ -1,13 +1,11 @@
-"""The final step, which nobody else ever sees: an agent trains on its own clean data, near what it has heard.
+"""The final step of a private method, whose result stays with the agent: training on exact data near published models.
 
-Nothing of it leaves the agent, so it costs no privacy. What the neighbours have published is an anchor, the mean of
-their models,
+No result leaves the agent, so the step costs no privacy. The anchor is the mean of the neighbours' published models,
 
     argmin_theta  f_i(theta) + weight/2 |theta - length * anchor|^2 ,
 
-and how far to trust it, and how long it should be (clipped gradients say more of the direction of a model than of its
-length), an agent finds out by cross-validation on its own examples. One candidate leaves the anchor out: neighbours
-that talk nonsense are not followed.
+and an agent chooses its weight and length by cross-validation on its own examples (clipped gradients tell more about
+the direction of a model than about its length). One candidate omits the anchor: useless neighbours are ignored.
 """
 
 from __future__ import annotations
@@ -23,31 +21,31 @@ from ..arrays import VACANT, AgentArrays, data_of, owners, row
 from ..compile import kernel
 from ..linear import SparseRows, frozen
 
-#: (length, weight) to choose from; weights as parts of the public bound on the curvature of the losses.
+#: Candidates (length, weight); weights are relative to the public bound on the curvature of the losses.
 CANDIDATES = ((0.0, 0.004), *((length, weight) for length in (1.0, 4.0) for weight in (0.04, 0.12, 0.4, 1.2)))
-#: What an agent takes that has too few examples to choose.
-UNTESTED = (1.0, 0.4)
-#: Into so many parts examples are divided, at most.
-FOLDS = 5
+#: The candidate of an agent with too few examples to choose.
+DEFAULT_CANDIDATE = (1.0, 0.4)
+#: Largest number of folds.
+MAX_FOLDS = 5
 
 
 @kernel
 def solve_all(arrays, cache, weight, center, theta, scratch):
-    """``argmin f_i(theta) + weight_i/2 |theta - center_i|^2`` for all agents."""
+    """Compute ``argmin f_i(theta) + weight_i/2 |theta - center_i|^2`` for all agents."""
     for k in range(arrays.address.shape[0]):
         row(cache, k).solver.minimise(data_of(arrays, k), 1.0, weight[k], center[k], theta[k], scratch)
 
 
 @kernel
 def losses_of(arrays, theta, out):
-    """Sum of the losses of each agent's examples."""
+    """Write the sum of the losses of each agent's examples."""
     for k in range(arrays.address.shape[0]):
         for r in range(arrays.row_start[k], arrays.row_start[k + 1]):
             out[k] += arrays.loss.value(arrays.rows.dot(r, theta[k]), arrays.labels[r])
 
 
 def anchors(arrays: AgentArrays, copies: np.ndarray) -> np.ndarray:
-    """The weighted mean of what each agent has heard from its neighbours; zeros for one that has none."""
+    """Return the weighted mean of the models that each agent has received; zeros for an agent without neighbours."""
     n = arrays.address.shape[0]
     weight = np.where(arrays.peer == VACANT, 0.0, arrays.weight)
     owner = owners(arrays.edge_start)
@@ -58,18 +56,18 @@ def anchors(arrays: AgentArrays, copies: np.ndarray) -> np.ndarray:
 
 
 def own_models(arrays: AgentArrays, anchor: np.ndarray, bend: np.ndarray) -> np.ndarray:
-    """What each agent makes of its own data and of the anchor, for its own use."""
+    """Return the model that each agent trains for its own use, from its exact data and the anchor."""
     sizes = np.diff(arrays.row_start)
     trials = [lambda seen, c=c: _solved(seen, c[0] * anchor, c[1] * bend) for c in CANDIDATES]
     choice = np.array(CANDIDATES)[best_of(arrays, trials)]
-    choice[sizes < 2] = UNTESTED
+    choice[sizes < 2] = DEFAULT_CANDIDATE
     models = _solved(arrays, choice[:, :1] * anchor, choice[:, 1] * bend)
     models[sizes == 0] = anchor[sizes == 0]
     return models
 
 
 def best_of(arrays: AgentArrays, trials: Sequence[Callable[[AgentArrays], np.ndarray]]) -> np.ndarray:
-    """For each agent, which of some ways to make models does best on examples that were left out."""
+    """Return, for each agent, the index of the trial whose models have the smallest loss on held-out examples."""
     scores = np.zeros((len(trials), arrays.address.shape[0]))
     for seen, held in folds(arrays):
         for score, trial in zip(scores, trials, strict=True):
@@ -81,12 +79,12 @@ def best_of(arrays: AgentArrays, trials: Sequence[Callable[[AgentArrays], np.nda
 
 
 def folds(arrays: AgentArrays) -> Iterator[tuple[AgentArrays, AgentArrays]]:
-    """Divide every agent's examples into parts: the agents' arrays without one of them, and the agents' arrays of that alone."""
+    """Divide every agent's examples into folds: yield the arrays without one fold, and the arrays of that fold."""
     sizes = np.diff(arrays.row_start)
-    # Rows may be sorted by label. An agent's parts do not depend on who else is in the world.
+    # Rows may be sorted by label. An agent's folds do not depend on which other agents are hosted.
     shuffled = {m: np.random.default_rng(0).permutation(m) for m in np.unique(sizes).tolist()}
     rank = np.concatenate([np.zeros(0, np.int64), *(shuffled[m] for m in sizes.tolist())])
-    for kept, held in split(rank % FOLDS):
+    for kept, held in split(rank % MAX_FOLDS):
         yield only(arrays, kept), only(arrays, held)
 
 
@@ -99,7 +97,7 @@ def _solved(arrays: AgentArrays, center: np.ndarray, weight: np.ndarray) -> np.n
 
 
 def only(arrays: AgentArrays, keep: np.ndarray) -> AgentArrays:
-    """The same agents with some of their examples, weighted so that they count for all."""
+    """Return the arrays with a subset of the examples, weighted so that their total weight stays."""
     owner = owners(arrays.row_start)
     before, sizes = np.diff(arrays.row_start), np.bincount(owner[keep], minlength=arrays.row_weight.shape[0])
     rows: Any

@@ -1,4 +1,4 @@
-"""What a learned graph is told of an agent's loss when that is private: nothing, or what was released."""
+"""The loss that an agent with a private method reports to a rule that learns the graph: none, or the released one."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from ..rules import rule
 
 @rule
 class HiddenLoss(NamedTuple):
-    """The graph is learned from published models alone: the loss term is dropped."""
+    """Report no loss: the graph is learned from published models alone."""
 
     def reported_loss(self, data, me):
-        """Nothing."""
+        """Return zero."""
         return 0.0
 
 
 @rule
 class ReleasedLoss(NamedTuple):
-    """The noisy loss that went through the ledger, which may be told as often as one likes."""
+    """Report the noisy loss that the ledger has released, which may be sent any number of times."""
 
     def reported_loss(self, data, me):
-        """``c_k L_k``: the losses as last released, and the ridge, which holds no data."""
+        """Return ``c_k L_k``: the losses as last released, and the ridge, which contains no data."""
         square = 0.0
         for k in range(me.theta.shape[0]):
             square += me.theta[k] * me.theta[k]
@@ -29,5 +29,5 @@ class ReleasedLoss(NamedTuple):
 
 
 def loss_report_of(terms):
-    """What may be told under these terms."""
+    """Return the report that these terms allow."""
     return ReleasedLoss() if terms.loss_fraction > 0.0 else HiddenLoss()

@@ -1,9 +1,9 @@
-"""The mechanism: sums of clipped contributions on a grid of whole numbers, and discrete noise on that grid.
+"""The mechanism: sums of clipped contributions on an integer grid, and discrete noise on that grid.
 
-One example's part of a sum is cut to whole grid steps, towards zero, and its norm checked in whole numbers. So
-replacing one example changes the sum by a vector of norm 2 GRID at most, exactly: there is no rounding error that an
-account would have to know of, and the noisy sum is a whole number that says nothing but itself. What is done with it
-afterwards is post-processing, in floating point or not.
+Each example's contribution to a sum is rounded towards zero to grid steps, and its norm checked in integers. Replacing
+one example therefore changes the sum by a vector of norm at most 2 GRID, exactly: the accounting needs no term for
+rounding errors, and the noisy sum, an integer, reveals nothing else. Everything computed from it is post-processing, in
+floating point or not.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from ..linear import fill
 from .noise import LAPLACE, SIZE, discrete_gaussian, discrete_laplace, open_stream
 from .terms import GRID, width_of
 
-#: By how much a vector is shortened that is a grid step too long, because of rounding in its norm.
-SHORTER = 1.0 - 2.0**-30
+#: Factor by which a vector is shortened that is a grid step too long because of rounding in its norm.
+SHORTENING = 1.0 - 2.0**-30
 
 
 @inline
 def row_norm(rows, r, laplace):
-    """The norm of a row that the mechanism needs: L1 for Laplace noise, L2 for Gaussian."""
+    """Return the norm of a row that the mechanism needs: L1 for Laplace noise, L2 for Gaussian."""
     largest, size = 0.0, 0.0
     for k in range(rows.entries(r)):
         largest = max(largest, abs(rows.entry(r, k)[1]))
     if largest == 0.0 or not math.isfinite(largest):
         return largest
-    for k in range(rows.entries(r)):  # divided first: a square that underflows would hide what it is the square of
+    for k in range(rows.entries(r)):  # divide first: squares may underflow to zero
         value = abs(rows.entry(r, k)[1]) / largest
         size += value if laplace else value * value
     return largest * (size if laplace else math.sqrt(size))
@@ -37,7 +37,7 @@ def row_norm(rows, r, laplace):
 
 @inline
 def grid_size(rows, r, unit, laplace):
-    """L1 norm, or the square of the L2 norm, of ``unit * x_r`` in whole numbers."""
+    """Return the L1 norm, or the square of the L2 norm, of ``unit * x_r`` in integers."""
     size = 0
     for k in range(rows.entries(r)):
         part = int(unit * rows.entry(r, k)[1])
@@ -47,23 +47,23 @@ def grid_size(rows, r, unit, laplace):
 
 @noinline
 def clipped_sum(data, theta, clip, laplace, total):
-    """Sum of my examples' clipped gradients, in units of clip / GRID, added to ``total`` (whole numbers)."""
+    """Add the clipped gradients of the agent's examples to ``total``, in units of clip / GRID (integers)."""
     limit = GRID if laplace else GRID * GRID
     for r in range(data.labels.shape[0]):
         margin = data.rows.dot(r, theta)
         norm = row_norm(data.rows, r, laplace)
-        # What is not finite, for a neighbour sent us far away or a row is absurd, counts as zero: before clipping.
+        # Numbers that are not finite, for absurd rows or models, count as zero, before clipping.
         if not (math.isfinite(margin) and math.isfinite(norm)):
             continue
         slope = data.loss.derivative(margin, data.labels[r])
         if not math.isfinite(slope):
             continue
         unit = math.copysign(GRID / norm, slope) if abs(slope) * norm > clip else slope * (GRID / clip)
-        if not math.isfinite(unit):  # a slope that no row could balance
+        if not math.isfinite(unit):  # no row can balance this slope
             continue
         if grid_size(data.rows, r, unit, laplace) > limit:
-            unit *= SHORTER
-            if grid_size(data.rows, r, unit, laplace) > limit:  # cannot be: but if it were, it would not count
+            unit *= SHORTENING
+            if grid_size(data.rows, r, unit, laplace) > limit:  # cannot happen; if it did, the example would not count
                 continue
         for k in range(data.rows.entries(r)):
             column, value = data.rows.entry(r, k)
@@ -72,7 +72,7 @@ def clipped_sum(data, theta, clip, laplace, total):
 
 @noinline
 def clipped_loss(data, theta, clip):
-    """Sum of my examples' losses, each between 0 and clip, in units of clip / GRID: a whole number."""
+    """Return the sum of the examples' losses, each clipped to [0, clip], as an integer in units of clip / GRID."""
     total = 0
     for r in range(data.labels.shape[0]):
         margin = data.rows.dot(r, theta)
@@ -84,7 +84,7 @@ def clipped_loss(data, theta, clip):
 
 @inline
 def draw(terms, stream, width):
-    """Discrete noise of a width."""
+    """Draw discrete noise of a width."""
     if terms.mechanism == LAPLACE:
         return discrete_laplace(stream, width)
     return discrete_gaussian(stream, width)
@@ -92,9 +92,11 @@ def draw(terms, stream, width):
 
 @noinline
 def noisy_gradient(terms, data, theta, release, dice, scale, draft, out):
-    """``out += scale * (sum of clipped gradients + noise)``. Returns the noisy loss if it has a share, else 0.
+    """``out += scale * (sum of clipped gradients + noise)``.
 
-    The first ``p + SIZE`` numbers of ``draft`` are scratch paper.
+    Return the noisy loss if it has a share of the budget, else 0.
+
+    The first ``p + SIZE`` numbers of ``draft`` are scratch space.
     """
     p, whole = theta.shape[0], draft.view(np.int64)
     total, stream = whole[:p], whole[p : p + SIZE]

@@ -1,12 +1,12 @@
 """Noise for privacy: whole numbers, drawn exactly, as a function of a key.
 
-Floating-point noise leaks: which floats it can hit depends on what it is added to (Mironov, 2012). Here noise is whole
-numbers in units of a grid, and its probabilities are exactly those that a proof of privacy speaks of: nothing but
-fair bits, whole numbers and comparisons. The bits are the key stream of ChaCha20, so noise is as hard to guess as its
-key. A real peer takes the key from its operating system, see ``core.arrays.system_dice``; a simulation from a
-seeded generator, and then whoever knows the seed knows the noise.
+Floating-point noise leaks: which floats can result depends on what the noise is added to (Mironov, 2012). Here noise is
+an integer multiple of a grid step, with exactly the probabilities that proofs of privacy assume: the samplers use only
+fair bits, integers and comparisons. The bits are the key stream of ChaCha20, so noise is as hard to guess as its key. A
+real peer takes the key from its operating system, see ``core.arrays.system_dice``; a simulation takes it from a seeded
+generator, so that its noise can be computed from the seed.
 
-The samplers take a random time that depends on what they draw. Whoever can time a single draw learns something of it.
+The running time of the samplers depends on the result: timing a single draw reveals something about its value.
 
 Sources: Karney, 2016, "Sampling exactly from the normal distribution", Algorithm D, for the Gaussian; Canonne, Kamath
 and Steinke, 2020, "The Discrete Gaussian for Differential Privacy", Algorithms 1 and 2, for exp(-x) and the Laplace;
@@ -29,12 +29,12 @@ from ..compile import inline, kernel, noinline
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 
-#: Uniform numbers on [0, 1) that make a key: 32 bits of each are used.
+#: Number of uniform numbers on [0, 1) that make a key: 32 bits of each are used.
 KEY = 8
-#: Length of a stream: 16 words of ChaCha20's state, 16 of the current block, and how many of these are used.
+#: Length of a stream: 16 words of ChaCha20's state, 16 words of the current block, and the number of words used.
 SIZE = 33
-#: The largest standard deviation or scale: with it, a number exceeds 2^62 only after 4096 trials of a series, all of
-#: which succeed with probability 1/4096!.
+#: Largest standard deviation or scale: with it, a number exceeds 2^62 only after 4096 successful trials of a series,
+#: which has probability 1/4096!.
 LARGEST = 2**50
 BLOCK, POSITION, COUNTER = 16, 32, 12
 WORD = 0xFFFFFFFF
@@ -44,20 +44,20 @@ GAUSSIAN, LAPLACE = 0, 1
 
 @inline
 def open_stream(dice: Floats, stream: Ints) -> None:
-    """Begin the stream of bits that belongs to a key. The same key gives the same stream: never use one twice."""
+    """Start the stream of bits of a key. A key always gives the same stream: never use one twice."""
     # "expand 32-byte k"
     stream[0], stream[1], stream[2], stream[3] = 0x61707865, 0x3320646E, 0x79622D32, 0x6B206574
     for k in range(KEY):
         stream[4 + k] = int(dice[k] * 4294967296.0)
     for k in range(COUNTER, POSITION):
-        stream[k] = 0  # the counter, Bernstein's 64 bits of it; the nonce, as a key is used once; no block yet
+        stream[k] = 0  # the counter (64 bits, as in Bernstein's design), and the nonce; no block yet
     stream[POSITION] = 16
 
 
 @inline
 def _quarter(a: int, b: int, c: int, d: int) -> tuple[int, int, int, int]:
     """ChaCha's quarter round."""
-    # More masks than are needed: with them LLVM sees that 32 bits will do, and makes a rotation one instruction.
+    # More masks than needed: with these LLVM recognises 32-bit values, and compiles a rotation to one instruction.
     a = (a + b) & WORD
     d = (d ^ a) & WORD
     d = ((d << 16) | (d >> 16)) & WORD
@@ -75,8 +75,8 @@ def _quarter(a: int, b: int, c: int, d: int) -> tuple[int, int, int, int]:
 
 @noinline
 def _refill(stream: Ints) -> None:
-    """Work out the next block of the key stream."""
-    # int(): in plain Python, NumPy's own integers are slow
+    """Compute the next block of the key stream."""
+    # int(), since NumPy's integers are slow in plain Python
     a0, a1, a2, a3 = int(stream[0]), int(stream[1]), int(stream[2]), int(stream[3])
     b0, b1, b2, b3 = int(stream[4]), int(stream[5]), int(stream[6]), int(stream[7])
     c0, c1, c2, c3 = int(stream[8]), int(stream[9]), int(stream[10]), int(stream[11])
@@ -103,7 +103,7 @@ def _refill(stream: Ints) -> None:
 
 @inline
 def next_word(stream: Ints) -> int:
-    """The next 32 bits of a stream, as a whole number below 2^32."""
+    """Return the next 32 bits of a stream, as an integer below 2^32."""
     position = int(stream[POSITION])
     if position == 16:
         _refill(stream)
@@ -114,7 +114,7 @@ def next_word(stream: Ints) -> int:
 
 @inline
 def below(stream: Ints, n: int) -> int:
-    """A whole number in [0, n), each as likely as any other."""
+    """Return a uniform integer in [0, n)."""
     top = n - 1
     mask = top | (top >> 1)
     mask |= mask >> 2
@@ -142,8 +142,8 @@ def _series(stream: Ints, num: int, den: int) -> bool:
 
 @noinline
 def bernoulli_exp(stream: Ints, num: int, den: int) -> bool:
-    """True with probability exp(-num/den)."""
-    # exp(-1) for every whole part: the first that fails ends it, however many there are
+    """Return True with probability exp(-num/den)."""
+    # exp(-1) for every integer part; stop at the first failure
     while num >= den:
         if not _series(stream, 1, 1):
             return False
@@ -153,13 +153,13 @@ def bernoulli_exp(stream: Ints, num: int, den: int) -> bool:
 
 @noinline
 def discrete_gaussian(stream: Ints, sigma: int) -> int:
-    """A whole number x with probability proportional to exp(-x^2 / (2 sigma^2))."""
+    """Return an integer x with probability proportional to exp(-x^2 / (2 sigma^2))."""
     # With |x| = k sigma + j, x^2 / (2 sigma^2) = k^2/2 + k (j/sigma) + (j/sigma)^2/2.
     while True:
         k = 0
         while _series(stream, 1, 2):
             k += 1
-        # So far exp(-k/2); with exp(-1/2) for each ordered pair of two out of k, exp(-k^2/2).
+        # The probability so far is exp(-k/2); a factor exp(-1/2) for each ordered pair out of k makes it exp(-k^2/2).
         good = True
         trials = k * (k - 1)
         while good and trials > 0:
@@ -170,7 +170,7 @@ def discrete_gaussian(stream: Ints, sigma: int) -> int:
         negative = below(stream, 2) == 1
         j = below(stream, sigma)
         if k == 0 and j == 0 and negative:
-            continue  # or zero would come twice as often, as 0 and as -0
+            continue  # otherwise zero would come twice as often, as 0 and as -0
         trials = k
         while good and trials > 0:
             good = _series(stream, j, sigma)
@@ -181,7 +181,7 @@ def discrete_gaussian(stream: Ints, sigma: int) -> int:
 
 @inline
 def _series_of_square(stream: Ints, j: int, sigma: int) -> bool:
-    """True with probability exp(-x^2/2), x = j/sigma < 1."""
+    """Return True with probability exp(-x^2/2), x = j/sigma < 1."""
     # x^2 would need twice the digits; three trials in a row succeed with probability x x 1/(2 i)
     i = 1
     while below(stream, sigma) < j and below(stream, sigma) < j and below(stream, 2 * i) == 0:
@@ -191,7 +191,7 @@ def _series_of_square(stream: Ints, j: int, sigma: int) -> bool:
 
 @noinline
 def discrete_laplace(stream: Ints, scale: int) -> int:
-    """A whole number x with probability proportional to exp(-abs(x) / scale)."""
+    """Return an integer x with probability proportional to exp(-abs(x) / scale)."""
     while True:
         u = below(stream, scale)
         if not _series(stream, u, scale):
@@ -202,13 +202,13 @@ def discrete_laplace(stream: Ints, scale: int) -> int:
         size = u + scale * v
         negative = below(stream, 2) == 1
         if size == 0 and negative:
-            continue  # or zero would come twice as often, as 0 and as -0
+            continue  # otherwise zero would come twice as often, as 0 and as -0
         return -size if negative else size
 
 
 @noinline
 def exponential_choice(stream: Ints, scores: Ints, count: int, scale: int) -> int:
-    """An index r < count with probability proportional to exp(scores[r] / scale)."""
+    """Return an index r < count with probability proportional to exp(scores[r] / scale)."""
     best = int(scores[0])
     for r in range(1, count):
         best = max(best, int(scores[r]))
@@ -230,7 +230,7 @@ def sample_kernel(kind: int, scale: int, dice: Floats, stream: Ints, out: Ints) 
 
 
 def sample(kind: str, scale: int, size: int, dice: Floats | None = None) -> Ints:
-    """Noise as a real peer would draw it."""
+    """Return noise as a real peer draws it."""
     kinds = {"gaussian": GAUSSIAN, "laplace": LAPLACE}
     if kind not in kinds:
         raise ParameterError(f'kind={kind!r} must be "gaussian" or "laplace"')

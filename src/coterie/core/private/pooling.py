@@ -1,23 +1,22 @@
-"""One private release of each agent, the population of all releases by gossip, and a posterior that is never sent.
+"""One private release per agent, gossip averages of all releases, and a final posterior that stays with the agent.
 
 At its first wake an agent publishes one noisy model: a step from zero along the mean of its clipped gradients,
 
     r_i = -1/c (mean of clipped gradients at 0 + noise),        c = smoothness row_norm^2,
 
-in which the noise has the known variance N_i in every coordinate. With ``r_i ~ N(u, U + N_i)``, u and U follow from
-averages over all agents of
+in which the noise has the known variance N_i in every coordinate. With ``r_i ~ N(u, U + N_i)``, u and U are estimated
+from averages over all agents of
 
     z_i = a_i ( r_i,  r_i^2,  N_i,  a_i N_i,  1 )          2 p + 3 numbers,     a_i = 1 / (N_i + C^2 / (c^2 p m_i)),
 
-which are made by flows as in :mod:`coterie.core.methods.pooling`. All of that is post-processing, and costs nothing
-however long it takes. U holds what is uncertain of a model because rows are few, too: nobody knows that variance.
+which are computed by flows as in :mod:`coterie.core.methods.pooling`. All of this is post-processing, and costs no
+privacy for any number of messages. U includes the uncertainty of models with few rows, whose variance is unknown.
 
-In the end, an agent computes its posterior from its rows in the clear, and never sends it. Where features are
-uncorrelated, u is the common model in other units: ``w_k = u_k row_norm^2 / E x_k^2``, by the agent's own rows, or by
-``E x_k^2 = row_norm^2 / p``, as if all features were alike. Clipping and large margins make models look too short. So
-there are several priors to choose from, and a broad one without anybody else's help; they are weighed by the evidence
-that the agent's own rows give for each of them, and their posteriors mixed. A population that contradicts an agent's
-rows loses its say.
+In the end, an agent computes its posterior from its exact rows, and keeps it to itself. For uncorrelated features,
+u is the common model in other units: ``w_k = u_k row_norm^2 / E x_k^2``, with E from the agent's own rows, or with
+``E x_k^2 = row_norm^2 / p``, as if all features had one size. Clipping and large margins make models look too short.
+Therefore there are several candidate priors, and broad ones that ignore other agents; an agent weighs these by the
+evidence of its own rows, and mixes their posteriors. A population that contradicts an agent's rows loses its weight.
 
 =============================  =====================================================
 above                          here
@@ -42,7 +41,7 @@ from ..linear import axpy, copy_to, fill, matrix_of
 from ..losses import GAUSSIAN
 from ..messages import Vector, is_sound
 from ..method import method
-from ..methods.pooling import FARTHEST, FLOW, Edge, Population, ask, estimates, exchange
+from ..methods.pooling import FLOW, MAX_NUMBER, Edge, Population, ask, estimates, exchange
 from .account import ACCOUNT, NOTHING, debit
 from .base import PrivateMethod
 from .limits import check_private_arrays
@@ -50,19 +49,19 @@ from .mechanism import noisy_gradient
 from .noise import KEY, LAPLACE, SIZE
 from .terms import GRID, width_of
 
-#: Kinds of messages: my release, so that it is on record as it was sent; a flow and an estimate, to answer; the answer.
+#: Kinds of messages: a release, for the record; a flow and an estimate, to be answered; and the answer.
 RELEASE, ASK, ANSWER = 0, 1, 2
-#: Priors of the final step: how much longer models are than they look, and how much their variances are to be scaled.
+#: Candidate priors of the final step: factors on the length of models, and on their variances.
 LENGTHS, SPREADS = (1.0, 2.0), (0.25, 1.0, 4.0, 16.0)
-#: Broad priors around zero, as variances of what a feature of usual size adds to a margin, and the noise of labels as
-#: parts of their mean square.
+#: Broad priors around zero: variances of the contribution of a feature of usual size to a margin, and variances of the
+#: noise of labels, relative to their mean square.
 BROAD, NOISES = (0.05, 0.3, 2.0), (1.0, 0.5, 0.25, 0.1, 0.05, 0.02)
-#: What the usual size of features counts for in their mean squares, in rows.
-USUAL = 10.0
+#: Weight of the usual size of features in their mean squares, in rows.
+USUAL_SIZE_ROWS = 10.0
 
 
 class Public(NamedTuple):
-    """What everybody may know of an agent."""
+    """Public facts about an agent."""
 
     step: np.ndarray  # (n,) 1 / c
     noise: np.ndarray  # (n,) N_i
@@ -72,17 +71,17 @@ class Public(NamedTuple):
 class Own(NamedTuple):
     """State of the agents."""
 
-    theta: np.ndarray  # (n, p) my model, as everybody may know it
-    released: np.ndarray  # (n, p) what I have published; zeros before
-    said: np.ndarray  # (n, 1) whether I have
+    theta: np.ndarray  # (n, p) the agent's model, as public
+    released: np.ndarray  # (n, p) the released model; zeros before the release
+    said: np.ndarray  # (n, 1) whether the model has been released
     shared: np.ndarray  # (n, 2 p + 3) z_i
-    account: np.ndarray  # (n, ACCOUNT) what I have spent
+    account: np.ndarray  # (n, ACCOUNT) the agent's privacy account
     cache: Any  # Public
 
 
 @inline
 def share(me):
-    """What is averaged, from what I have released: so that a release is all that has to be kept."""
+    """Compute the values to average, from the release alone: nothing else needs to be stored."""
     p = me.theta.shape[0]
     a = me.cache.weight if me.said[0] > 0.0 else 0.0
     for k in range(p):
@@ -95,7 +94,7 @@ def share(me):
 
 @inline
 def publish(me, average):
-    """My model for everybody: the release, shortened towards u by as much as it is noise."""
+    """Compute the agent's public model: the release, shrunk towards u according to its share of noise."""
     p = me.theta.shape[0]
     weight = average[2 * p + 2]
     if not weight > 0.0:
@@ -115,21 +114,20 @@ class PrivatePooling(PrivateMethod):
     max_messages = 3
     broadcasts = 1
     exchanges, footprint = True, "partner"
-    dice = 1 + KEY  # to choose the neighbour, and the key that noise is made from
+    dice = 1 + KEY  # for the choice of the neighbour, and the key of the noise
     posterior = None
-    wakes_per_agent = None  # any number: only the first says something new
+    wakes_per_agent = None  # unlimited: only the first wake uses private data
 
     def fit_for(self, problem):
-        """Refuse a problem that this method cannot solve, or whose messages could not be private."""
+        """Raise a MismatchError for a problem that the method cannot solve, or whose messages could not be private."""
         self.method.fit_for(problem)
         PrivateMethod.fit_for(self, problem)
 
     def scratch_size(self, arrays, p):
-        """Numbers of scratch paper that a handler needs."""
         return max(4 * p + 6, 2 * p + SIZE)
 
     def start(self, arrays, theta):
-        """State before the first letter: nothing has flowed."""
+        """No flows yet."""
         check_private_arrays(self, arrays)
         (n, p), terms = theta.shape, self.terms
         sizes = np.maximum(np.diff(arrays.row_start), 1)
@@ -142,10 +140,10 @@ class PrivatePooling(PrivateMethod):
         return own, Edge(np.zeros((arrays.peer.shape[0], 2 * p + 3)))
 
     def greet(self, data, me, edges, outbox):
-        """Nothing is known yet that a neighbour would need."""
+        """Send nothing: an agent has no information for its neighbours yet."""
 
     def wake(self, data, me, edges, randomness, outbox):
-        """The release, if it was not made yet; then an exchange with a neighbour."""
+        """Make the release, if there is none yet; then ask a neighbour for an exchange."""
         slot = choose(data, randomness)
         release = debit(me.account, self.terms.cost, self.terms.limit)
         if release != NOTHING and data.labels.shape[0] > 0:
@@ -166,14 +164,17 @@ class PrivatePooling(PrivateMethod):
             ask(data, me, edges, slot, ASK, outbox)
 
     def receive(self, data, me, edges, message, outbox):
-        """Take over the flow; meet half-way and say so, if asked to. What was released is in the average, too."""
-        if message.slot == VACANT or message.kind == RELEASE or not is_sound(message.text, FARTHEST):
+        """Copy the flow; if asked, let half of the difference flow and answer.
+
+        Releases need no action: they are in the averages.
+        """
+        if message.slot == VACANT or message.kind == RELEASE or not is_sound(message.text, MAX_NUMBER):
             return
         share(me)
         publish(me, exchange(data, me, edges, message, message.kind == ASK, ANSWER, outbox))
 
     def population(self, arrays, own, edge):
-        """What each agent takes for the population, in units of what is released: u and U."""
+        """Return the agents' estimates of the population, in units of the releases: u and U."""
         n, p = own.theta.shape
         average = estimates(arrays, own.shared, edge.flow)
         with np.errstate(all="ignore"):
@@ -183,7 +184,6 @@ class PrivatePooling(PrivateMethod):
         return Population(mean, variance, np.full(n, np.nan))
 
     def _finish(self, arrays, own, edge):
-        """The models that agents keep to themselves."""
         n, p = own.theta.shape
         known = self.population(arrays, own, edge)
         average = estimates(arrays, own.shared, edge.flow)
@@ -193,7 +193,7 @@ class PrivatePooling(PrivateMethod):
             X, y = np.asarray(matrix_of(arrays.rows.take(first, last), p), float), arrays.labels[first:last]
             u, spread = np.zeros(p), None
             if np.any(arrays.peer[arrays.edge_start[i] : arrays.edge_start[i + 1]] != VACANT) and average[i, -1] > 0:
-                # The mean of so many releases has noise, too: it is shortened as James and Stein would.
+                # The mean of n releases has noise, too: shrink it as James and Stein do.
                 error = average[i, 2 * p + 1] / (average[i, -1] ** 2 * arrays.n_agents)
                 square = float(np.sum(known.mean[i] ** 2))
                 kept = max(0.0, 1.0 - p * error / square) if square > 0 else 0.0
@@ -203,20 +203,20 @@ class PrivatePooling(PrivateMethod):
 
 
 def own_posterior(loss: Any, X: np.ndarray, y: np.ndarray, u: np.ndarray, spread: Any, row_norm: float) -> np.ndarray:
-    """What an agent makes of its rows and of the population; ``spread`` is None for one that knows of nobody."""
+    """Return the model that an agent computes from its rows and the population (none if ``spread`` is None)."""
     m, p = X.shape
     usual = row_norm * row_norm / p
     if m == 0:
         return u * row_norm * row_norm / usual
     with np.errstate(over="ignore"):
-        square = (np.sum(X * X, axis=0) + USUAL * usual) / (m + USUAL)
+        square = (np.sum(X * X, axis=0) + USUAL_SIZE_ROWS * usual) / (m + USUAL_SIZE_ROWS)
         scale = max(float(np.mean(y * y)), 1e-300) if loss.likelihood == GAUSSIAN else 1.0
     noises = [scale * part for part in NOISES] if loss.likelihood == GAUSSIAN else [1.0]
     groups = [[(np.zeros(p), scale * part / square) for part in BROAD]]
     if spread is not None:
         units = [row_norm * row_norm / size for size in (np.full(p, usual), square)]
         groups.append([(a * b * u, c * np.square(a * b) * spread) for b in units for a in LENGTHS for c in SPREADS])
-    models, evidence = [np.zeros(p)], [-1e300]  # of absurd rows, nothing may be a number
+    models, evidence = [np.zeros(p)], [-1e300]  # for absurd rows, results may not be numbers
     with np.errstate(all="ignore"):
         for group in groups:
             for center, variance in group:
@@ -231,7 +231,7 @@ def own_posterior(loss: Any, X: np.ndarray, y: np.ndarray, u: np.ndarray, spread
 
 
 def _fit(loss: Any, X: np.ndarray, y: np.ndarray, center: np.ndarray, variance: np.ndarray, noise: float) -> Any:
-    """Posterior mode and (Laplace) evidence under ``N(center, diag variance)``, up to a constant of the rows."""
+    """Return posterior mode and log evidence (Laplace) under ``N(center, diag variance)``, up to a constant."""
     Z = X * np.sqrt(variance)
     if not (np.isfinite(Z @ Z.T).all() and np.isfinite(X @ center).all()):
         return center, -np.inf

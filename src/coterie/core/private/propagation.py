@@ -1,15 +1,15 @@
-"""One private release, then free propagation.
+"""One private release per agent, then propagation of the released models.
 
-At its first wake an agent publishes one noisy gradient of its loss, taken where everybody starts: the model that one
-step along it leads to stands for the agent from then on. Whatever becomes of it on the graph is post-processing, and
-costs no privacy however long it takes: MP (3), by broadcasts as in CD, Appendix B. A wake takes the best model for
-those that it has heard,
+At its first wake an agent publishes one noisy gradient of its loss at the initial model; the model that one step along
+it leads to represents the agent from then on. All propagation over the graph is post-processing, and costs no privacy
+for any number of messages: MP (3), by broadcasts as in CD, Appendix B. A wake computes the minimiser over the agent's
+block, given the received models,
 
     ( 2 s sum_k W_ik copy_i[k] + a_i r_i released_i ) / ( 2 s D_ii + a_i r_i )
 
-where r_i says how much of a released model is signal. Its noise has the variance 4 C^2 z^2 / m_i^2 in every one of p
-coordinates, the mean of m_i clipped gradients one of C^2 / m_i at most, in all: the larger agent's is the more
-reliable, by more than the confidence c_i in a_i says.
+where r_i is the share of signal in a released model. Its noise has the variance 4 C^2 z^2 / m_i^2 in each of p
+coordinates; the mean of m_i clipped gradients has a variance of at most C^2 / m_i in total. Releases of agents with
+more rows are therefore more reliable, by more than the confidence c_i in a_i expresses.
 
 =============================  =====================================================
 paper                          here
@@ -41,26 +41,26 @@ from .terms import GRID, width_of
 
 
 class Public(NamedTuple):
-    """What everybody may know of an agent."""
+    """Public facts about an agent."""
 
-    curvature: np.ndarray  # (n,) a bound on the curvature of its losses
+    curvature: np.ndarray  # (n,) bound on the curvature of its losses
     reliability: np.ndarray  # (n,) r_i
 
 
 class Own(NamedTuple):
     """State of the agents."""
 
-    theta: np.ndarray  # (n, p) my model
-    released: np.ndarray  # (n, p) the model that stands for my data; before the release, where I started
-    said: np.ndarray  # (n, 1) whether it does: a peer that begins again on a used ledger has only what it starts from
-    account: np.ndarray  # (n, ACCOUNT) what I have spent
-    loss: np.ndarray  # (n, 1) my losses, as far as I have published them
+    theta: np.ndarray  # (n, p) the agent's model
+    released: np.ndarray  # (n, p) the released model; before the release, the initial model
+    said: np.ndarray  # (n, 1) whether it has been released; 0 for a peer that restarts on a used ledger
+    account: np.ndarray  # (n, ACCOUNT) the agent's privacy account
+    loss: np.ndarray  # (n, 1) the agent's losses, as far as published
     cache: Any  # Public
 
 
 @inline
 def smooth(data, me, edges):
-    """The minimiser over my own block of the models' smoothness and their distance to the released one, MP (3)."""
+    """Minimise smoothness and the distance to the released model over the agent's own block, MP (3)."""
     degree = total(data.weight)
     own = importance(data, degree) * me.cache.reliability if me.said[0] > 0.0 else 0.0
     whole = 2.0 * data.smooth * degree + own
@@ -78,16 +78,15 @@ class PrivatePropagation(PrivateBroadcast):
     publishes = True
     footprint = "edges"
 
-    wakes_per_agent = None  # any number: only the first says something new
+    wakes_per_agent = None  # unlimited: only the first wake uses private data
 
     def start(self, arrays, theta):
-        """State before the first letter: until a neighbour is heard, it is taken to agree."""
         check_private_arrays(self, arrays)
         n, terms = theta.shape[0], self.terms
         owner = owners(arrays.edge_start)
         sizes = np.diff(arrays.row_start)
         most = terms.max_rows if terms.max_rows else max(1, int(sizes.max(initial=1)))
-        # p coordinates of noise, of variance (2 C z)^2, against m gradients of norm C.
+        # p coordinates of noise, with variance (2 C z)^2, against m gradients of norm C
         z = width_of(terms, 0, 1.0 - terms.loss_fraction, 2 * GRID) / (2 * GRID)
         noise = 4.0 * theta.shape[1] * z * z * (2.0 if terms.mechanism == LAPLACE else 1.0)
         size = np.minimum(sizes, most)
@@ -97,7 +96,7 @@ class PrivatePropagation(PrivateBroadcast):
         return Own(theta.copy(), theta.copy(), said, account, loss, public), Edge(theta[owner])
 
     def wake(self, data, me, edges, randomness, outbox):
-        """The release, if it was not made yet; else the best model for those of my neighbours. Then a broadcast."""
+        """Make the release, if there is none yet; otherwise minimise over the agent's own block. Then broadcast."""
         release = debit(me.account, self.terms.cost, self.terms.limit)
         if release != NOTHING and data.labels.shape[0] > 0:
             gradient, draft = outbox.scratch[: me.theta.shape[0]], outbox.scratch[me.theta.shape[0] :]

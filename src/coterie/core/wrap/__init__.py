@@ -1,1 +1,1 @@
-"""Compositions around a method: a learned graph, trimmed means, peer sampling."""
+"""Compositions around a method: learned graphs, robust aggregation, compression, attacks, peer sampling."""

@@ -1,14 +1,14 @@
-"""What agents make of what their neighbours send, before the method sees it: rules for :class:`coterie.Robust`.
+"""Aggregation rules for :class:`coterie.Robust`: what replaces the models received from neighbours.
 
-A rule rewrites the models that were said, ``said_i[j]``, into the copies that the method reads, ``copy_i[j]``. Those
-that leave neighbours out put these at the mean of the others, so that all of them together pull as strongly as ever:
-``sum_j W_ij copy_i[j] = D_ii mean_i``.
+A rule maps the received models ``said_i[j]`` to the copies that the method reads, ``copy_i[j]``. Rules that
+leave neighbours out replace these by the mean of the others, so that all neighbours together pull with unchanged
+strength: ``sum_j W_ij copy_i[j] = D_ii mean_i``.
 
 =====================  =============================================================================================
 rule                   from
 =====================  =============================================================================================
 ``TrimmedMean``        Yin, Chen, Ramchandran, Bartlett (2018), "Byzantine-Robust Distributed Learning", Definition 2
-``Median``             the same, Definition 1
+``Median``             as TrimmedMean, Definition 1
 ``Krum``               Blanchard, El Mhamdi, Guerraoui, Stainer (2017), "Machine Learning with Adversaries", Section 4
 ``Clipping``           Karimireddy, He, Jaggi (2021), "Learning from History for Byzantine Robust Optimization",
                        Algorithm 2; He, Karimireddy, Jaggi (2022), "Byzantine-Robust Decentralized Learning"
@@ -16,7 +16,7 @@ rule                   from
 ``Consensus``          Koloskova, Stich, Jaggi (2019), "Decentralized SGD with compressed communication", Algorithm 2
 =====================  =============================================================================================
 
-All but the last are defences. ``theta`` is an agent's own model, and ``shown`` what its neighbours take it for.
+All but the last are defences. ``theta`` is an agent's own model, and ``shown`` the model that its neighbours know.
 """
 
 from __future__ import annotations
@@ -35,28 +35,28 @@ from ..trimming import sort, trimmed_count
 
 
 class Aggregation(ABC):
-    """The parts of an aggregation rule. A class decorated with ``@aggregation`` counts as a subclass."""
+    """Parts of an aggregation rule. A class decorated with ``@aggregation`` is registered as a subclass."""
 
     @abstractmethod
     def combine(self, theta: Any, shown: Any, peer: Any, weight: Any, said: Any, copy: Any, room: Any) -> None:
-        """Handler: write into ``copy`` what it makes of what was ``said``; ``room`` is scratch paper."""
+        """Write the aggregated copies of the ``said`` models into ``copy``; ``room`` is scratch space (a handler)."""
 
     def room(self, neighbours, p):
-        """How many numbers of scratch paper that takes, with so many neighbours at most."""
+        """Return how many numbers of scratch space ``combine`` needs, for at most `neighbours` neighbours."""
         return 0
 
-    #: Whether that grows with the neighbours: then it does not go with edges that are learned.
+    #: Whether this number depends on the neighbours: such a rule cannot be used with learned edges.
     by_neighbours = False
 
 
 def aggregation(cls):
-    """Make an aggregation rule of a NamedTuple class: give every part that it leaves out its default."""
+    """Turn a NamedTuple class into an aggregation rule: add the defaults of parts that it leaves out."""
     return complete(cls, Aggregation)
 
 
 @inline
 def before(weight, said, c, a, b):
-    """Does the value of edge a come before that of edge b? By size, then by weight: names do not matter."""
+    """Return whether the value of edge a precedes that of edge b: by size, then by weight, not by position."""
     x, y = said[a, c], said[b, c]
     if x != y:
         return x < y
@@ -65,12 +65,12 @@ def before(weight, said, c, a, b):
 
 @inline
 def extreme(peer, weight, said, c, count, last):
-    """The edge with the ``count``-th smallest value, or the ``count``-th largest if ``last``."""
+    """Return the edge with the ``count``-th smallest value, or the ``count``-th largest if ``last``."""
     found = VACANT
     for _ in range(count):
         best = VACANT
         for k in range(peer.shape[0]):
-            if peer[k] == VACANT or said[k, c] != said[k, c]:  # what is not a number has no place in an order
+            if peer[k] == VACANT or said[k, c] != said[k, c]:  # NaN is not ordered
                 continue
             if last:
                 out = found == VACANT or before(weight, said, c, k, found)
@@ -86,7 +86,7 @@ def extreme(peer, weight, said, c, count, last):
 
 @noinline
 def trim(fraction, peer, weight, said, copy):
-    """Write into ``copy`` what the trimmed mean makes of what was said."""
+    """Write the trimmed mean of the received models into ``copy``."""
     neighbours = 0
     for k in range(peer.shape[0]):
         if peer[k] != VACANT:
@@ -105,7 +105,7 @@ def trim(fraction, peer, weight, said, copy):
         mean = 0.0
         for k in range(peer.shape[0]):
             if peer[k] != VACANT and before(weight, said, c, low, k) and before(weight, said, c, k, high):
-                mean += weight[k] / whole * said[k, c]  # divided first: a mean of finite numbers is finite
+                mean += weight[k] / whole * said[k, c]  # divide first: then a mean of finite numbers is finite
         for k in range(peer.shape[0]):
             kept = before(weight, said, c, low, k) and before(weight, said, c, k, high)
             if peer[k] != VACANT and not kept:
@@ -123,7 +123,7 @@ def apart(x, y):
 
 @inline
 def others_at_mean(peer, weight, said, copy, chosen, mean):
-    """Copies of neighbours with ``chosen[k] > 0`` are what they said, those of others the weighted mean of these."""
+    """Copy the received models with ``chosen[k] > 0``; replace all others by the weighted mean of these."""
     whole = 0.0
     for k in range(peer.shape[0]):
         if peer[k] != VACANT and chosen[k] > 0.0:
@@ -144,12 +144,12 @@ def others_at_mean(peer, weight, said, copy, chosen, mean):
 @made_by(lambda fraction=0.2: (within("fraction", fraction, 0, 0.5, "[)"),))
 @aggregation
 class TrimmedMean(NamedTuple):
-    """Coordinate by coordinate, the smallest and the largest values stand at the mean of the others.
+    """Coordinate by coordinate, replace the smallest and the largest values by the mean of the others.
 
     Parameters
     ----------
     fraction : float
-        Part of the neighbours that is left out at either end, in [0, 0.5).
+        Fraction of the neighbours that is left out at either end, in [0, 0.5).
 
     Examples
     --------
@@ -161,15 +161,14 @@ class TrimmedMean(NamedTuple):
     fraction: float = 0.2
 
     def combine(self, theta, shown, peer, weight, said, copy, room):
-        """See :func:`trim`."""
         trim(self.fraction, peer, weight, said, copy)
 
 
 @aggregation
 class Median(NamedTuple):
-    """Coordinate by coordinate, the median of what neighbours sent; of an even number, the two in the middle.
+    """Coordinate by coordinate, the median of the received values; for an even number, the mean of the middle two.
 
-    It is what a trimmed mean is when as much as possible is left out.
+    This is the trimmed mean with the largest possible fraction.
 
     Examples
     --------
@@ -181,25 +180,25 @@ class Median(NamedTuple):
     """
 
     def combine(self, theta, shown, peer, weight, said, copy, room):
-        """See :func:`trim`, which keeps one value, or two."""
+        """Trim all but one value, or two."""
         trim(0.5, peer, weight, said, copy)
 
 
 @made_by(lambda liars=1, keep=1: (integer("liars", liars, 0), integer("keep", keep)))
 @aggregation
 class Krum(NamedTuple):
-    """Keep the models that lie nearest to most others; with ``keep`` above 1, multi-Krum.
+    """Keep the models that are nearest to most others; with ``keep`` above 1, multi-Krum.
 
-    Of d models, each is as good as the sum of its squared distances to the d - liars - 2 nearest others is small. The
-    best ``keep`` of them stay as they are, all others stand at their mean. For d neighbours of whom fewer than
-    (d - 2) / 2 lie.
+    The score of each of d models is the sum of its squared distances to the d - liars - 2 nearest others. The ``keep``
+    models with the smallest scores are kept, and all others replaced by their mean. Valid for d neighbours with fewer
+    than (d - 2) / 2 liars.
 
     Parameters
     ----------
     liars : int
-        How many of an agent's neighbours may lie, f in the paper.
+        Largest number of an agent's neighbours that may lie, f in the paper.
     keep : int
-        How many models to keep, m in the paper.
+        Number of models to keep, m in the paper.
 
     Examples
     --------
@@ -214,11 +213,10 @@ class Krum(NamedTuple):
     by_neighbours = True
 
     def room(self, neighbours, p):
-        """A score of each neighbour, distances of one to all others, and a mean."""
+        """A score of each neighbour, distances of one neighbour to all others, and a mean."""
         return 2 * neighbours + p
 
     def combine(self, theta, shown, peer, weight, said, copy, room):
-        """Krum, Section 4."""
         d = peer.shape[0]
         score, distance, mean = room[:d], room[d : 2 * d], room[2 * d : 2 * d + said.shape[1]]
         neighbours = 0
@@ -235,7 +233,7 @@ class Krum(NamedTuple):
             score[k] = 0.0
             for j in range(min(nearest, count)):
                 score[k] += distance[j]
-        # The best so many, of equal ones the heaviest; from then on their score says whether they are kept.
+        # Select the best `keep`, among equal ones the heaviest; the score then marks the kept ones.
         for _ in range(min(self.keep, neighbours)):
             best = VACANT
             for k in range(d):
@@ -251,12 +249,12 @@ class Krum(NamedTuple):
 @made_by(lambda radius: (positive("radius", radius),))
 @aggregation
 class Clipping(NamedTuple):
-    """No neighbour's model is farther from one's own than ``radius``: what is, is moved there, on a straight line.
+    """Move each received model that is farther than ``radius`` from the agent's own to that distance, on a line.
 
     Parameters
     ----------
     radius : float
-        tau in the papers.
+        Largest distance, tau in the papers.
 
     Examples
     --------
@@ -268,7 +266,7 @@ class Clipping(NamedTuple):
     radius: float
 
     def combine(self, theta, shown, peer, weight, said, copy, room):
-        """``copy_j = theta + min(1, radius / |said_j - theta|) (said_j - theta)``; what is not finite has no pull."""
+        """``copy_j = theta + min(1, radius / |said_j - theta|) (said_j - theta)``; ignores NaN and infinity."""
         for k in range(peer.shape[0]):
             if peer[k] != VACANT:
                 far = math.sqrt(apart(said[k], theta))
@@ -283,14 +281,14 @@ class Clipping(NamedTuple):
 @made_by(lambda steps=32: (integer("steps", steps),))
 @aggregation
 class GeometricMedian(NamedTuple):
-    """All neighbours stand at the point whose weighted sum of distances to what they sent is the smallest.
+    """Replace all received models by their geometric median, the point with the smallest weighted sum of distances.
 
-    Found by Weiszfeld's iteration, from the coordinates' medians.
+    Computed by Weiszfeld's iteration, from the coordinates' medians.
 
     Parameters
     ----------
     steps : int
-        How many steps it takes.
+        Number of iterations.
 
     Examples
     --------
@@ -302,7 +300,7 @@ class GeometricMedian(NamedTuple):
     steps: int = 32
 
     def room(self, neighbours, p):
-        """Where it is, and where it goes."""
+        """The current point, and the next."""
         return 2 * p
 
     def combine(self, theta, shown, peer, weight, said, copy, room):
@@ -328,7 +326,7 @@ class GeometricMedian(NamedTuple):
             for k in range(peer.shape[0]):
                 if peer[k] != VACANT:
                     far = math.sqrt(apart(point, said[k]))
-                    pull = weight[k] / max(far, NEAR) if far < math.inf else 0.0
+                    pull = weight[k] / max(far, MIN_DISTANCE) if far < math.inf else 0.0
                     total += pull
                     for c in range(p):
                         goal[c] += pull * said[k, c] if pull > 0.0 else 0.0
@@ -341,16 +339,16 @@ class GeometricMedian(NamedTuple):
                 copy_to(point, copy[k])
 
 
-#: nu of RFA: nearer than this, two models are taken to be the same.
-NEAR = 1e-9
+#: nu of RFA: smallest distance by which the iteration divides.
+MIN_DISTANCE = 1e-9
 
 
 @made_by(lambda gamma: (within("gamma", gamma, 0, 1, "(]"),))
 @aggregation
 class Consensus(NamedTuple):
-    """Take only a part of the way towards one's neighbours, from what they take one for: the consensus step of CHOCO.
+    """Take only a part of the way towards the neighbours, from the model that they know: the consensus step of CHOCO.
 
-    With it, a method that mixes models, ``sum_j W_ij copy_j``, takes the step
+    With this rule, a method that mixes models, ``sum_j W_ij copy_j``, takes the step
     ``theta_i + gamma sum_j W_ij (xhat_j - xhat_i)``.
 
     Parameters

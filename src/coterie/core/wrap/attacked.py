@@ -1,13 +1,13 @@
-"""Agents that do not send what the method says: ``Attacked(method, agents, lie)``.
+"""Agents that send other messages than the method prescribes: ``Attacked(method, agents, lie)``.
 
-They follow the method, and change their messages as they are sent. All lies are of one form: from its own model theta,
-and from mean m and standard deviation s of the models that its honest neighbours have sent it, coordinate by
-coordinate, a liar makes
+Liars follow the method, but change the models in the messages that they send. With theta the liar's own model, and m
+and s the mean and standard deviation of the models that its honest neighbours have sent to the liar, coordinate by
+coordinate, the message becomes
 
     own theta + mean m + spread s + noise N(0, 1) + shift.
 
 ======================  =========================================================================================
-lie                     numbers, and where it is from
+lie                     coefficients, and source
 ======================  =========================================================================================
 ``"sign-flip"``         own = -1
 ``"scaled"``            own = 10
@@ -17,8 +17,9 @@ lie                     numbers, and where it is from
 ``"inner-product"``     mean = -0.5: Xie, Koyejo, Gupta (2020), "Fall of Empires", Section 4
 ======================  =========================================================================================
 
-The last two are what colluding liars say: they know each other, look at honest neighbours alone, and where these are
-the same, say the same. Who flips labels lies with its data, not its messages: :func:`coterie.robust.flip_labels`.
+The last two are for colluding liars: liars know each other, use the models of honest neighbours only, and send equal
+lies if these models are equal. Liars that flip labels change their data, not their messages:
+:func:`coterie.robust.flip_labels`.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from . import parts
 from .parts import WITHOUT_SERVER, has_inside, heard_number, refuse_server
 from .robust import Robust
 
-#: Whole numbers that make a standard deviation of noise.
+#: Number of integers that represent one standard deviation of the noise.
 GRID = 1 << 20
 
 
@@ -53,18 +54,19 @@ _finite = partial(within, low=-math.inf, high=math.inf, ends="()")
 @checked(own=_finite, mean=_finite, spread=_finite, noise=_finite, shift=_finite)
 @rule
 class Attack(NamedTuple):
-    """What a liar sends: ``own theta + mean m + spread s + noise N(0, 1) + shift``, coordinate by coordinate.
+    """The message of a liar: ``own theta + mean m + spread s + noise N(0, 1) + shift``, coordinate by coordinate.
 
     Parameters
     ----------
     own : float
-        How much of its own model.
+        Coefficient of the liar's own model.
     mean, spread : float
-        How much of the mean, and of the standard deviation, of the models that honest neighbours have sent it.
+        Coefficients of the mean, and of the standard deviation, of the models that honest neighbours have sent to the
+        liar.
     noise : float
         Standard deviation of Gaussian noise.
     shift : float
-        A constant.
+        Constant that is added.
 
     Examples
     --------
@@ -81,16 +83,16 @@ class Attack(NamedTuple):
 
     @property
     def looks(self):
-        """Whether it depends on what neighbours have sent."""
+        """Return whether the lie depends on the models of neighbours."""
         return self.mean != 0.0 or self.spread != 0.0
 
 
 @rule
 class Silence(NamedTuple):
-    """No noise: a class of its own, so that what draws noise is compiled only where there is any."""
+    """No noise. A class of its own, so that code for noise is compiled only if it is needed."""
 
     def draw(self, stream):
-        """Nothing."""
+        """Return zero."""
         return 0.0
 
 
@@ -99,11 +101,11 @@ class Gaussian(NamedTuple):
     """Standard Gaussian noise, on a fine grid."""
 
     def draw(self, stream):
-        """A number; before the first wake, which brings dice, 0."""
+        """Return one number; 0 before the first wake, which supplies the random key."""
         return discrete_gaussian(stream, GRID) / GRID if stream[0] != 0 else 0.0
 
 
-#: Lies by name.
+#: Lies, by name.
 ATTACKS = {
     "sign-flip": Attack(own=-1.0),
     "scaled": Attack(own=10.0),
@@ -117,23 +119,23 @@ ATTACKS = {
 class Own(NamedTuple):
     """State of the agents."""
 
-    model: Any  # the method's own
-    lies: np.ndarray  # (n,) whether the agent does
-    stream: np.ndarray  # (n, SIZE) what its noise is made from; zeros before its first wake
+    model: Any  # state of the method
+    lies: np.ndarray  # (n,) whether the agent is a liar
+    stream: np.ndarray  # (n, SIZE) random stream of the agent's noise; zeros before its first wake
 
     theta, account = parts.theta, parts.account
 
 
 @inline
 def among(agents, address):
-    """Whether an agent is one of these, which are in order."""
+    """Return whether an address is in a sorted array of agents."""
     place = np.searchsorted(agents, address)
     return place < agents.shape[0] and agents[place] == address
 
 
 @noinline
 def known_to(agents, data, edges, c):
-    """Mean and standard deviation of number c, over what honest neighbours have sent; without any, zeros."""
+    """Return mean and standard deviation of coordinate c over honest neighbours' models; zeros without any."""
     count, mean, square = 0, 0.0, 0.0
     for k in range(data.peer.shape[0]):
         if data.peer[k] != VACANT and not among(agents, data.peer[k]):
@@ -151,11 +153,11 @@ def known_to(agents, data, edges, c):
 
 @noinline
 def falsify(self, data, me, edges, outbox, first):
-    """What a liar sends in place of the messages from ``first`` on."""
+    """Replace the models in a liar's messages from ``first`` on."""
     lie = self.lie
     looks = lie.mean != 0.0 or lie.spread != 0.0
     for h in range(first, outbox.cursor[TAIL]):
-        if (self.models >> outbox.kind[h]) & 1 == 0:  # a count, or the like
+        if (self.models >> outbox.kind[h]) & 1 == 0:  # not a model
             continue
         text = outbox.text[h]
         for c in range(outbox.length[h]):
@@ -167,7 +169,7 @@ def falsify(self, data, me, edges, outbox, first):
 
 
 def _liars(method, agents, lie="sign-flip"):
-    """What an attacked method is made of; refuse one of which nobody can say what a lie would be."""
+    """Check and complete the fields of an attacked method; refuse a method whose messages are not models."""
     method = resolve_method(method)
     lie = named("lie", lie, ATTACKS, ", or pass a ct.robust.Attack(...)")
     if not isinstance(lie, Attack):
@@ -176,56 +178,57 @@ def _liars(method, agents, lie="sign-flip"):
         raise ParameterError(f"agents={agents!r} must be a list of agents' numbers, from 0 on")
     numbers = np.unique(np.array([integer("agents", k, least=0) for k in agents], np.int64))
     if len(method.inspection.liars):
-        raise ParameterError(f"{method!r} has liars already: pass all of them at once")
+        raise ParameterError(f"{method!r} has liars already: pass all liars at once")
     if method.privacy.plan is not None or method.edges.spare:
-        raise MismatchError(f"{method!r} is private, or learns its graph: there are no liars among such agents here")
+        raise MismatchError(f"{method!r} is private, or learns its graph: attacks on such methods are not supported")
     refuse_server(
         method,
-        "and its messages differ by kind, models down and answers with their weight up, so there is no saying what "
+        "and its messages differ by kind, models down and answers with their weight up, for which no lie is defined: "
         "a lie would be",
         f"ct.robust.flip_labels(data, agents) for clients that lie with their data, or {WITHOUT_SERVER}",
     )
     models = sum(1 << kind for kind, message in method.messages.items() if isinstance(message, Vector))
     if not all(isinstance(message, Vector) or is_numbers(message) for message in method.messages.values()):
         instead = (
-            "let those lie whose messages are compressed, ct.compression.Compressed(ct.robust.Attacked(...))"
+            "attack the method whose messages are compressed, ct.compression.Compressed(ct.robust.Attacked(...))"
             if has_inside(method, "how")
-            else "use one whose messages are models, such as ct.CoordinateDescent() or ct.gossip.DPSGD(...), or lie with "
-            "data, ct.robust.flip_labels(data, agents)"
+            else "use one whose messages are models, such as ct.CoordinateDescent() or ct.gossip.DPSGD(...), or lie "
+            "with data, ct.robust.flip_labels(data, agents)"
         )
-        raise MismatchError(f"{method!r} sends more than models, and there is no saying what a lie would be: {instead}")
+        raise MismatchError(f"{method!r} sends more than models, for which no lie is defined: {instead}")
     if lie.looks and not (method.edges.copies or isinstance(method, Robust)):
-        raise MismatchError(f"{method!r} keeps no models of neighbours, which {lie!r} looks at")
+        raise MismatchError(f"{method!r} keeps no models of neighbours, which {lie!r} needs")
     return method, numbers, lie, int(method.traffic.dice), Gaussian() if lie.noise else Silence(), models
 
 
 @made_by(_liars, lambda self: (self.method, self.agents.tolist(), self.lie))
 @method
 class Attacked(NamedTuple):
-    """A method some of whose agents lie: they follow it, and change the models in their messages as they are sent.
+    """A method with liars: agents that follow the method, but change the models in the messages they send.
 
-    Who lied is in ``run.method.liars`` and in ``run.notes``; ``run.honest`` tells who did not, and the trace has a
-    column ``honest_loss``, the mean of their own losses. What is random is drawn from the dice of a run, as all else.
+    The liars are listed in ``run.method.liars`` and in ``run.notes``, the other agents in ``run.honest``; the trace has
+    a column ``honest_loss``, the mean of the honest agents' losses. All randomness comes from the run's random numbers.
 
     Parameters
     ----------
     method : rule or str
-        One whose messages are models; with a defence around it or in it, as the liars see the messages of others all the
-        same. Compression goes around it.
+        A method whose messages are models; it may be, or contain, a defence, since liars see messages before the
+        defence. Compression goes around this composition.
     agents : list of int
-        The liars' numbers.
+        Numbers of the liars.
     lie : "sign-flip", "scaled", "noise", "constant", "little", "inner-product", or a Lie
 
     Examples
     --------
-    Two of nine agents lie; those who take the median of what they hear do not mind.
+    Two of nine agents lie, which hardly affects agents that take the median of the received models.
 
     >>> import numpy as np
     >>> import coterie as ct
     >>> models = 1.0 + 0.1 * np.random.default_rng(0).normal(size=(9, 3))
     >>> problem = ct.Problem.propagation(models, ct.graphs.complete(9), alpha=0.99)
     >>> for method in (ct.CoordinateDescent(), ct.Robust("cd", ct.robust.Median())):
-    ...     run = ct.simulate(problem, ct.robust.Attacked(method, [3, 7], ct.robust.Attack(own=-5.0)), wakes=2000, seed=0)
+    ...     attacked = ct.robust.Attacked(method, [3, 7], ct.robust.Attack(own=-5.0))
+    ...     run = ct.simulate(problem, attacked, wakes=2000, seed=0)
     ...     print(abs(run.theta - models)[run.honest].max().round(1))
     1.1
     0.2
@@ -237,10 +240,10 @@ class Attacked(NamedTuple):
     agents: np.ndarray
     lie: Any = ATTACKS["sign-flip"]
     inner_dice: int = 0
-    source: Any = Silence()  # of noise
-    models: int = 1  # which kinds of messages are models, a bit for each
+    source: Any = Silence()  # source of noise
+    models: int = 1  # bit mask of the kinds of messages that are models
 
-    open = None  # under a learned graph nobody knows who is a neighbour of liars
+    open = None  # under a learned graph, the neighbours of liars are not known
     synchronous = property(parts.has_rounds)
     wake, round, prepare, publish = parts.wake, parts.round, parts.prepare, parts.publish
 
@@ -249,19 +252,19 @@ class Attacked(NamedTuple):
 
     @property
     def liars(self):
-        """The agents that lie, by number."""
+        """Return the numbers of the liars."""
         return tuple(self.agents.tolist())
 
     footprint = property(lambda self: self.method.traffic.footprint)
 
     @property
     def publishes(self):
-        """Whether messages may be stored once: not if a first one says what was never heard."""
+        """Return whether messages may be stored once: not if the lie in the initial exchange depends on neighbours."""
         return self.method.traffic.publishes and not self.lie.looks
 
     @property
     def dice(self):
-        """Uniform numbers used by a wake: those of the method, and a key for noise."""
+        """The method's random numbers, and a key for noise."""
         return self.inner_dice + (KEY if self.lie.noise else 0)
 
     def fit_for(self, problem):
@@ -271,25 +274,25 @@ class Attacked(NamedTuple):
         self.method.fit_for(problem)
 
     def start(self, arrays, theta):
-        """State before the first letter: the method's, and who lies."""
+        """State of the method, and which agents lie."""
         own, edge = self.method.start(arrays, theta)
         return Own(own, np.isin(arrays.address, self.agents), np.zeros((theta.shape[0], SIZE), np.int64)), edge
 
     def edit(self, data, me, edges, dice, outbox, first):
-        """What liars send is false."""
+        """Replace the models that liars send."""
         if me.lies:
             if self.lie.noise != 0.0 and dice.shape[0] > 0:
                 open_stream(dice, me.stream)
             falsify(self, data, me, edges, outbox, first)
 
     def greet(self, data, me, edges, outbox):
-        """The initial swap: liars lie from the beginning."""
+        """As the method; liars lie from the initial exchange on."""
         first = outbox.cursor[TAIL]
         self.method.greet(data, me.model, edges, outbox)
         self.edit(data, me, edges, outbox.scratch[:0], outbox, first)
 
     def receive(self, data, me, edges, message, outbox):
-        """What the method does with a message; what liars answer is false."""
+        """As the method; the answers of liars are replaced."""
         first = outbox.cursor[TAIL]
         self.method.receive(data, me.model, edges, message, outbox)
         self.edit(data, me, edges, outbox.scratch[:0], outbox, first)

@@ -1,23 +1,23 @@
-"""A method whose messages are short: ``Compressed(method, how)``.
+"""A method with compressed messages: ``Compressed(method, how)``.
 
-Neighbours keep a reconstruction xhat_i of what agent i has said, and agent i keeps it, too. In place of its model
-theta_i it sends what a compression C leaves of the difference, and all add it up:
+Agent i and its neighbours keep a reconstruction xhat_i, the sum of what agent i has sent. In place of its model
+theta_i, the agent sends the difference, compressed by an operator C, and all of them add it:
 
     q_i = C(theta_i - xhat_i),    xhat_i <- xhat_i + q_i      (CHOCO: Koloskova, Stich, Jaggi (2019), Algorithm 2).
 
-What a message leaves out is in the next difference: this is error feedback (Stich, Cordonnier, Jaggi, 2018), with the
-memory ``theta_i - xhat_i``. The method reads xhat_j where it would read theta_j; when models come to rest, these are
-the same, and so are the fixed points.
+What a message leaves out is part of the next difference: this is error feedback (Stich, Cordonnier, Jaggi, 2018), with
+the memory ``theta_i - xhat_i``. The method reads xhat_j in place of theta_j; when models converge, both agree, and the
+fixed points are those of the method.
 
-Sums of differences are right as long as no message is lost, doubled, or overtakes the one that a sum begins with. Where
-messages are, an agent sends its whole reconstruction with every so many messages (``whole_every``).
+The sums are correct as long as no message is lost, duplicated, or overtakes the first one. For conditions in which
+messages are, an agent sends its whole reconstruction once in ``whole_every`` messages.
 
 =============================  =====================================================
 paper                          here
 =============================  =====================================================
 xhat_i, at i                   ``me.sent``
 xhat_j, at i                   ``edges.copy[k]`` with ``data.peer[k] == j``
-Q                              ``how.compress``, and ``how.restore`` of it
+Q                              ``how.compress``, followed by ``how.restore``
 =============================  =====================================================
 """
 
@@ -40,28 +40,28 @@ from . import parts
 from .compression import Compression
 from .parts import WITHOUT_SERVER, refuse_server
 
-#: Kinds of messages: a whole model, and what has changed of it.
+#: Kinds of messages: a whole model, and its compressed change.
 WHOLE, CHANGE = 0, 1
 
 
 class Own(NamedTuple):
     """State of the agents."""
 
-    model: Any  # the method's own
-    sent: np.ndarray  # (n, q) the sum of what was sent: what neighbours take the model for, personal parts left out
-    since: np.ndarray  # (n, 1) messages since the last whole one
+    model: Any  # state of the method
+    sent: np.ndarray  # (n, q) sum of what was sent, which neighbours know as the model, without personal parameters
+    since: np.ndarray  # (n, 1) number of messages since the last whole model
 
     theta = parts.theta
 
 
 @noinline
 def shorten(self, me, dice, outbox, first):
-    """In messages from ``first`` on, put what has changed in place of the model."""
+    """Replace the models in messages from ``first`` on by their compressed changes."""
     for h in range(first, outbox.cursor[TAIL]):
-        if outbox.kind[h] != WHOLE:  # a count, or the like: as it is
+        if outbox.kind[h] != WHOLE:  # not a model: stays as it is
             outbox.kind[h] += 1
             continue
-        if outbox.to[h] != EVERYONE:  # then there would be several sums
+        if outbox.to[h] != EVERYONE:  # a message to one neighbour would make several sums
             outbox.cursor[REFUSED] += 1
         p = outbox.length[h]
         text, sent = outbox.text[h], me.sent[:p]
@@ -76,13 +76,13 @@ def shorten(self, me, dice, outbox, first):
             change[c] = text[c] - sent[c]
         outbox.length[h] = self.how.compress(change, dice, room, text)
         outbox.kind[h] = CHANGE
-        # What a receiver will add, and not a bit else.
+        # Add exactly what receivers will add, to the last bit.
         self.how.restore(text[: outbox.length[h]], change)
         axpy(1.0, change, sent)
 
 
 def _one_sum(method, how, whole_every=0):
-    """What a compressed method is made of; refuse one whose messages are in no one sum."""
+    """Check the fields of a compressed method; refuse a method whose messages do not form one sum."""
     method = resolve_method(method)
     if isinstance(method, Compressed):
         raise ParameterError(f"{method!r} is compressed already")
@@ -92,19 +92,19 @@ def _one_sum(method, how, whole_every=0):
         )
     whole_every = integer("whole_every", whole_every, least=0)
     if method.privacy.plan is not None:
-        raise MismatchError(f"{method!r} is private: what it releases is kept and sent as it is, not compressed")
+        raise MismatchError(f"{method!r} is private: its releases are stored and sent as they are, not compressed")
     refuse_server(
         method,
-        "and its messages differ by kind, models down and answers with their weight up, in no one sum of changes",
+        "and its messages differ by kind, models down and answers with their weight up, not one sum of changes",
         WITHOUT_SERVER,
     )
     more = [message for kind, message in method.messages.items() if kind != WHOLE]
     alike = method.edges.copies and not method.traffic.exchanges and method.messages.get(WHOLE) == Vector()
     if not (alike and all(map(is_numbers, more))):
         raise MismatchError(
-            f"{method!r} does not only send its model to all neighbours, who keep it, and so there is no one sum "
-            "of changes to send: use ct.CoordinateDescent() or one that trains and mixes models; a defence goes "
-            "around it, ct.robust.Trimmed(ct.compression.Compressed(...))"
+            f"{method!r} does more than send its model to all neighbours, who store it, and so there is no single sum "
+            "of changes to send: use ct.CoordinateDescent() or a method that trains and mixes models; a defence goes "
+            "around compression, ct.robust.Trimmed(ct.compression.Compressed(...))"
         )
     return method, how, whole_every, int(method.traffic.dice)
 
@@ -112,18 +112,18 @@ def _one_sum(method, how, whole_every=0):
 @made_by(_one_sum)
 @method
 class Compressed(NamedTuple):
-    """A method whose agents send what has changed of their models, compressed, and remember what was left out.
+    """A method whose agents send compressed changes of their models, and add what was left out to the next change.
 
-    The first letter to a neighbour is the whole model. It goes to the same fixed point as the method, by more wakes and
-    fewer bytes; ``run.bytes`` counts them as they are sent.
+    The first message to a neighbour is the whole model. The method converges to its usual fixed points, with more wakes
+    and fewer bytes; ``run.bytes`` counts bytes as sent.
 
     Parameters
     ----------
-    method : CoordinateDescent, or another that sends its model to all neighbours and nothing else; or its name
+    method : CoordinateDescent, or another method that only sends its model to all neighbours; or its name
     how : TopK, Quantised or Float32
     whole_every : int
-        Every so many messages of an agent one is whole: where messages may be lost, doubled or out of order, which
-        :func:`coterie.simulate` refuses without. 0 for never.
+        One in this many messages of an agent holds the whole model; 0 for never. Needed if messages may be lost,
+        duplicated or out of order; without it, :func:`coterie.simulate` refuses such conditions.
 
     Examples
     --------
@@ -142,7 +142,7 @@ class Compressed(NamedTuple):
     whole_every: int = 0
     inner_dice: int = 0
 
-    open = None  # a new neighbour would have to be told the whole sum
+    open = None  # a new neighbour would need the whole sum
     directed = False
     publishes = property(lambda self: self.method.traffic.publishes)
     footprint = property(lambda self: self.method.traffic.footprint)
@@ -155,33 +155,31 @@ class Compressed(NamedTuple):
 
     @property
     def messages(self):
-        """Whole models, what has changed of them; and what else the method tells."""
+        """Whole models, their compressed changes, and the method's other messages."""
         more = {kind + 1: message for kind, message in self.method.messages.items() if kind != WHOLE}
         return {WHOLE: Vector(), CHANGE: self.how.parts, **more}
 
     @property
     def dice(self):
-        """Uniform numbers used by a wake."""
         return self.inner_dice + self.how.dice
 
     @property
     def sums(self):
-        """Whether a message that is lost is never made up for."""
+        """Return whether a lost message corrupts the sums for good."""
         return self.whole_every == 0
 
     def scratch_size(self, arrays, p):
-        """Numbers of scratch paper that a handler needs."""
         return max(self.method.scratch_size(arrays, p), p + max(p, self.how.room(p)))
 
     def start(self, arrays, theta):
-        """State before the first letter: the method's, and all that will be sent first."""
+        """State of the method, and empty reconstructions."""
         own, edge = self.method.start(arrays, theta)
         whole = edge.copy.shape[1] == theta.shape[1]
         sent = own.theta.copy() if whole else np.ascontiguousarray(own.theta[:, arrays.sent])
         return Own(own, sent, np.zeros((theta.shape[0], 1))), edge
 
     def greet(self, data, me, edges, outbox):
-        """The initial swap: what those who have heard from me take my model for."""
+        """Send the reconstruction of the agent's model that neighbours have."""
         first = outbox.cursor[TAIL]
         self.method.greet(data, me.model, edges, outbox)
         for h in range(first, outbox.cursor[TAIL]):
@@ -191,11 +189,11 @@ class Compressed(NamedTuple):
             copy_to(me.sent[: outbox.length[h]], outbox.text[h])
 
     def edit(self, data, me, edges, dice, outbox, first):
-        """What is sent is shortened."""
+        """Compress the messages."""
         shorten(self, me, dice, outbox, first)
 
     def receive(self, data, me, edges, message, outbox):
-        """Hand over a whole model: the one received, or what was known of it with the change."""
+        """Pass a whole model to the method: the one received, or the reconstruction plus the received change."""
         if message.slot == VACANT:
             return
         if message.kind != CHANGE:

@@ -1,8 +1,8 @@
-"""Vectors in fewer bytes: the ways in which :class:`coterie.compression.Compressed` writes what has changed.
+"""Compressions: the encodings with which :class:`coterie.compression.Compressed` sends changes of models.
 
-Each is a rule with ``compress(vector, dice, room, out)``, which writes the numbers of a message and says how many they
-are, and ``restore(text, out)``, what the receiver makes of them. That is the operator C of the papers: the sender calls
-``restore`` on its own message, so that both ends know the same.
+Each is a rule with ``compress(vector, dice, room, out)``, which writes the numbers of a message and returns how many,
+and ``restore(text, out)``, which computes the vector that the receiver uses. Together these are the operator C of the
+papers: the sender calls ``restore`` on its own message, so that both ends hold equal vectors.
 
 ===============  ====================================================================================================
 rule             from
@@ -33,41 +33,41 @@ from ..rules import checked, made_by
 
 
 class Compression(ABC):
-    """The parts of a compression. A class decorated with ``@compression`` counts as a subclass."""
+    """Parts of a compression. A class decorated with ``@compression`` is registered as a subclass."""
 
     @property
     @abstractmethod
     def parts(self) -> Any:
-        """What its messages hold: a part, or several, of :mod:`coterie.core.messages`."""
+        """Content of a message: one or several parts of :mod:`coterie.core.messages`."""
 
     @abstractmethod
     def compress(self, vector: Any, dice: Any, room: Any, out: Any) -> int:
-        """Handler: write a vector into ``out``; returns how many numbers that takes."""
+        """Write a vector into ``out``, and return how many numbers were written (a handler)."""
 
     @abstractmethod
     def fits(self, text: Any, size: Any) -> Any:
-        """Handler: could these be the numbers of a vector of this size? Whoever receives a message asks first."""
+        """Return whether these numbers could encode a vector of this size, to check received messages (a handler)."""
 
     @abstractmethod
     def restore(self, text: Any, out: Any) -> None:
-        """Handler: the vector that these numbers stand for."""
+        """Restore the vector from its numbers (a handler)."""
 
-    #: Uniform numbers that it uses.
+    #: Number of uniform random numbers that ``compress`` uses.
     dice = 0
 
     def room(self, p):
-        """How many numbers of scratch paper it uses."""
+        """Return how many numbers of scratch space ``compress`` needs."""
         return 0
 
 
 def compression(cls):
-    """Make a compression of a NamedTuple class: give every part that it leaves out its default."""
+    """Turn a NamedTuple class into a compression: add the defaults of parts that it leaves out."""
     return complete(cls, Compression)
 
 
 @noinline
 def smallest_of(values, rank):
-    """The number that would stand at place ``rank`` if these were sorted; they are moved about. Hoare's selection."""
+    """Return the value of the given rank in sorted order, by Hoare's selection, which permutes the values."""
     low, high = 0, values.shape[0] - 1
     while low < high:
         pivot = values[(low + high) // 2]
@@ -94,19 +94,19 @@ def _top(share=0.1, number=0):
     if isinstance(share, Integral) and not isinstance(share, bool) and share >= 1 and number == 0:
         return 0.0, int(share)
     if isinstance(share, bool) or not (isinstance(share, Real) and (number or 0 < share <= 1)):
-        raise ParameterError(f"TopK({share!r}): pass a share of all entries in (0, 1], or a whole number of them")
+        raise ParameterError(f"TopK({share!r}): pass a share of all entries in (0, 1], or their number as an integer")
     return float(share), int(number)
 
 
 @made_by(_top)
 @compression
 class TopK(NamedTuple):
-    """The largest entries, as pairs of index and value, 12 bytes each; all others count as zero.
+    """The largest entries, as pairs of index and value, 12 bytes each; all others are treated as zero.
 
     Parameters
     ----------
     share : float or int
-        A share of the entries, in (0, 1]; or how many, as a whole number.
+        Share of the entries, in (0, 1]; or the number of entries, as an integer.
 
     Examples
     --------
@@ -127,11 +127,11 @@ class TopK(NamedTuple):
         return Largest(self.share, self.number)
 
     def room(self, p):
-        """The sizes of all entries, to find the smallest that is sent."""
+        """The absolute values of all entries, to find the smallest that is sent."""
         return p
 
     def compress(self, vector, dice, room, out):
-        """The largest entries in the order of their indices; of equal ones, the first."""
+        """Write the largest entries in the order of their indices; among equal ones, the first."""
         p = vector.shape[0]
         k = entries_of(self.share, self.number, p)
         size = room[:p]
@@ -140,7 +140,7 @@ class TopK(NamedTuple):
         bound = smallest_of(size, p - k)
         larger = 0
         for c in range(p):
-            larger += 1 if not abs(vector[c]) <= bound else 0  # what is not a number, too
+            larger += 1 if not abs(vector[c]) <= bound else 0  # counts NaN, too
         equal, end = k - larger, 0
         for c in range(p):
             least = abs(vector[c]) == bound
@@ -152,11 +152,10 @@ class TopK(NamedTuple):
         return end
 
     def fits(self, text, size):
-        """Pairs."""
         return text.shape[0] % 2 == 0 and text.shape[0] <= 2 * size
 
     def restore(self, text, out):
-        """Zeros, but for the pairs."""
+        """Restore the pairs; all other entries are zero."""
         fill(0.0, out)
         for k in range(0, text.shape[0], 2):
             if 0.0 <= text[k] < out.shape[0]:
@@ -165,33 +164,34 @@ class TopK(NamedTuple):
 
 @inline
 def level_of(size, die):
-    """A number >= 0 as a whole one: rounded down, or up, and so in the mean over the die the number itself."""
+    """Round a number >= 0 down or up at random, so that the expectation over the random number is the number itself."""
     return math.floor(size + die)
 
 
 def _bits(name, value):
-    """A sign, and levels."""
+    """Check the number of bits: a sign and levels."""
     bits = integer(name, value, least=2)
     if bits > 16:
-        raise ParameterError(f"{name} = {value!r}: expected an integer from 2 to 16, a sign and levels")
+        raise ParameterError(f"{name} = {value!r}: expected an integer from 2 to 16, for a sign and levels")
     return bits
 
 
 @checked(bits=_bits, random=flag)
 @compression
 class Quantised(NamedTuple):
-    """Every entry as a level of so many bits, of a scale that is sent with them.
+    """Every entry as an integer level of a few bits, relative to a scale that is sent with the levels.
 
-    With ``random``, levels are those of QSGD, as CHOCO (Section 3.2) scales them: with s = 2^(bits-1) - 1 and dice u,
-    ``C(x) = sign(x) |x|_2 / (s tau) floor(s |x| / |x|_2 + u)``,  ``tau = 1 + min(p / s^2, sqrt(p) / s)``.  In the mean
-    over the dice, ``tau C(x)`` is x. Else levels are the nearest ones, and s of them are the largest entry.
+    With ``random``, levels are those of QSGD, as CHOCO (Section 3.2) scales them: with s = 2^(bits-1) - 1 and uniform
+    u, ``C(x) = sign(x) |x|_2 / (s tau) floor(s |x| / |x|_2 + u)``,  ``tau = 1 + min(p / s^2, sqrt(p) / s)``.  The
+    expectation of ``tau C(x)`` is x. Without, every entry is rounded to the nearest level, and the largest entry is
+    level s.
 
     Parameters
     ----------
     bits : int
-        For each entry, from 2 to 16.
+        Number of bits of each entry, from 2 to 16.
     random : bool
-        Whether dice decide where an entry goes that lies between two levels.
+        Whether an entry between two levels is rounded at random.
 
     Examples
     --------
@@ -210,21 +210,21 @@ class Quantised(NamedTuple):
 
     @property
     def dice(self):
-        """A key, if there are dice."""
+        """A key, if rounding is random."""
         return KEY if self.random else 0
 
     def room(self, p):
-        """The stream of dice that belongs to a key."""
+        """The random stream of a key."""
         return SIZE
 
     def compress(self, vector, dice, room, out):
-        """The size of a level, and levels."""
+        """Write the scale, and the levels."""
         p, top = vector.shape[0], 2 ** (self.bits - 1) - 1
         largest, square = 0.0, 0.0
         for c in range(p):
             largest = max(largest, abs(vector[c]))
         for c in range(p):
-            part = vector[c] / largest if largest > 0.0 else 0.0  # or small numbers would have no square
+            part = vector[c] / largest if largest > 0.0 else 0.0  # or small squares would underflow
             square += part * part
         scale = largest * math.sqrt(square) if self.random else largest
         stream = room.view(np.int64)[:SIZE]
@@ -244,11 +244,11 @@ class Quantised(NamedTuple):
         return 1 + p
 
     def fits(self, text, size):
-        """A size, and a level for each entry."""
+        """There must be a nonnegative scale, and a level for each entry."""
         return text.shape[0] == size + 1
 
     def restore(self, text, out):
-        """Levels times the size of one."""
+        """Multiply the levels by the scale."""
         for c in range(out.shape[0]):
             out[c] = text[0] * text[1 + c]
 
@@ -267,15 +267,15 @@ class Float32(NamedTuple):
     parts = Single()
 
     def compress(self, vector, dice, room, out):
-        """Rounded entries."""
+        """Write rounded entries."""
         for c in range(vector.shape[0]):
             out[c] = np.float32(vector[c])
         return vector.shape[0]
 
     def fits(self, text, size):
-        """As many entries."""
+        """There must be one number for each entry."""
         return text.shape[0] == size
 
     def restore(self, text, out):
-        """The entries."""
+        """Copy the entries."""
         copy_to(text, out)

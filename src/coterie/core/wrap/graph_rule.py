@@ -1,4 +1,4 @@
-"""How agents learn their edges (DADA): Zantedeschi, Bellet, Tommasi (2020), Section 4."""
+"""The rule by which agents learn their edges (DADA): Zantedeschi, Bellet, Tommasi (2020), Section 4."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from ..compile import noinline
 from ..rules import Or, Word, checked, rule
 from .graph_objective import block, check_parameter, local_lipschitz, paper_lipschitz, proximal_step, regularizer
 
-#: Steps on a block of weights: to its minimum, or along the gradient with one of two bounds on the curvature.
+#: Values of ``step`` on a block: its exact minimum, or a gradient step with one of two curvature bounds.
 STEPS = ("exact", "local", "paper")
-#: ``mu`` of a rule that takes that of the smoothness term; ``max_edges`` of one that keeps any number of edges.
+#: Stored in place of None: ``mu`` equal to that of the smoothness term; ``max_edges`` without limit.
 AUTO, ANY = 0.0, 0
-#: No honest weight is as large; with larger ones, a degree might not be finite.
+#: Largest weight that an honest agent uses; with larger ones, a degree might not be finite.
 MAX_WEIGHT = 1e100
 
 
@@ -31,27 +31,27 @@ MAX_WEIGHT = 1e100
 class GraphRule(NamedTuple):
     """Block coordinate descent on the weights of the graph, DADA Section 4.
 
-    Minimises ``h(w) = Q(Theta, w) + mu ( lam |w|^2 - sum_k log(d_k + delta) )`` over w >= 0, where every model stays
-    as it is: edges between agents with similar models and small losses pay.
+    Minimises ``h(w) = Q(Theta, w) + mu ( lam |w|^2 - sum_k log(d_k + delta) )`` over w >= 0 for fixed models: edges
+    between agents with similar models and small losses get weight.
 
     Parameters
     ----------
     mu : float, optional
-        mu_2, the weight of the regulariser. Default: that of the smoothness term of the problem, mu_1.
+        mu_2, the weight of the regulariser. Default: mu_1, that of the problem's smoothness term.
     lam : float
-        The larger, the more edges, and the lighter.
+        Larger values give more and lighter edges.
     delta : float
-        Smooths the logarithm at an agent without edges. With 0.1 or more, agents stay alone.
+        Smooths the logarithm for agents without edges. With 0.1 or more, agents stay isolated.
     kappa : int
-        How many random peers an agent asks at a time: a block.
+        Number of random peers that an agent asks at a time, the size of a block.
     step : "exact", "local" or "paper"
-        To the minimum over the block; or one gradient step, with the curvature where the degrees are, or with the
-        bound of the paper's Theorem 2, which makes for very small steps.
+        "exact" minimises over the block; "local" and "paper" take one gradient step, with a curvature bound from the
+        degrees, or with the bound of the paper's Theorem 2, which leads to very small steps.
     max_edges : int, optional
-        Keep to zero the weights of all but so many peers, those with the most similar models (Remark 1).
+        Largest number of neighbours of an agent, those with the most similar models (Remark 1). Default: no limit.
     max_weight : float
-        No edge weighs more: an agent does not give a larger weight, and does not take one over from a peer. A peer that
-        wants more influence than others then cannot have it by asking. Practically none by default.
+        Largest weight of an edge: an agent neither sets a larger weight nor accepts one from a peer, so that no peer
+        can gain influence by a request. The default is practically no limit.
 
     Examples
     --------
@@ -81,11 +81,11 @@ class GraphRule(NamedTuple):
 
     @property
     def limited(self):
-        """Whether there is a limit to the edges of an agent or to their weights, so that h is not all that counts."""
+        """Return whether the number or the weights of an agent's edges are limited, beyond the objective h."""
         return self.max_edges != ANY or self.max_weight < MAX_WEIGHT
 
     def regularizer(self, problem):
-        """What the rule adds to the objective of a problem, as a function of its graph.
+        """Return the term that the rule adds to the objective of a problem, as a function of its graph.
 
         Examples
         --------
@@ -101,7 +101,7 @@ class GraphRule(NamedTuple):
 
 @noinline
 def better(rule, smooth, weight, cost, others, own, out):
-    """New weights of a block."""
+    """Compute new weights of a block."""
     mu, kappa = 2.0 * smooth if rule.mu == AUTO else rule.mu, cost.shape[0]
     if rule.step == 0:
         block(cost, others, own, mu, rule.lam, rule.delta, out)
@@ -111,5 +111,5 @@ def better(rule, smooth, weight, cost, others, own, out):
         else:
             bound = paper_lipschitz(kappa, mu, rule.lam, rule.delta)
         proximal_step(weight, cost, others, own, mu, rule.lam, rule.delta, bound, out)
-    for k in range(kappa):  # what others would refuse is not said
+    for k in range(kappa):  # weights that peers would refuse are not proposed
         out[k] = min(out[k], rule.max_weight)

@@ -1,13 +1,13 @@
-"""A method whose agents also learn with whom to collaborate: ``Learned(method, rule)``.
+"""A method whose agents also learn the graph: ``Learned(method, rule)``.
 
-The handlers of the method run as they are. Beside them, an agent now and then asks kappa random peers for their model,
-degree and loss, works out the weights of its edges to them, and tells them (DADA, Section 4). A new neighbour is greeted
-as the method greets everybody at the start; an edge whose weight becomes zero is forgotten, at both ends.
+The handlers of the method run unchanged. In addition, an agent regularly asks kappa random peers for their model,
+degree and loss, computes the weights of its edges to these peers, and sends the weights (DADA, Section 4). A new
+neighbour receives the method's greeting; an edge whose weight becomes zero is removed at both ends.
 
-The two ends of an edge may want to change its weight at the same time, and messages may be late or lost. So a weight goes
-with a stamp: ``2 (number of changes) + (the lower address made the last one)``. Whoever hears of a greater stamp takes
-over the weight; whoever hears of a smaller one answers with its own. So the ends come to agree whenever they hear of
-each other, and what an agent calls its degree is always the sum of the weights that it holds.
+The two ends of an edge may change its weight at the same time, and messages may be late or lost. Each weight therefore
+has a stamp: ``2 (number of changes) + (1 if the lower address made the last change)``. An agent that receives a greater
+stamp adopts the weight; an agent that receives a smaller one answers with its own. So the ends agree after the next
+message between them, and an agent's degree is always the sum of the weights that it stores.
 
 =============================  =====================================================
 paper                          here
@@ -42,28 +42,28 @@ from .graph_rule import AUTO, MAX_WEIGHT, GraphRule, better
 from .robust import Robust
 from .sampling import SHUFFLE, SHUFFLED, resolve_sampler
 
-#: Kinds of messages: a request for what is needed to weigh an edge, its answer, and the weight of an edge; then those of the
-#: sampler; and from OFFSET on, those of the method.
+#: Kinds of messages: a request for the data that an edge's weight depends on, its answer, and the weight of an edge;
+#: then the sampler's kinds; and from OFFSET on, the method's kinds.
 ASK, ANSWER, WEIGHT, OFFSET = 0, 1, 2, SHUFFLED + 1
-#: Numbers in a message. All begin with an edge as the sender knows it: weight, stamp, and the squared distance of the
-#: models when it was last weighed. A question goes on with the number of its round; an answer with that, degree, loss
-#: and model.
+#: Numbers in a message. Each message begins with an edge as the sender knows it: weight, stamp, and squared distance of
+#: the models when the weight was last computed. A request also has the number of its round; an answer has that number,
+#: degree, loss and model.
 WEIGHT_LENGTH, ASK_LENGTH, ANSWER_LENGTH = 3, 4, 6
-#: A number that is not counted where bits are: the round of a question.
+#: A number that is not counted as information: the round of a request.
 UNCOUNTED = Number(counted=False)
-#: What an agent notes of each peer that it asked.
+#: Entries of ``block`` for each peer that the agent has asked.
 PEER, STAMP, OTHERS, COST, SQUARE, NEW, ANSWERED, BLOCK = 0, 1, 2, 3, 4, 5, 6, 7
-#: What it notes beside: how many times it has asked, how many peers, how many have answered; its wakes; and how many
-#: of them lie between two blocks.
+#: Entries of ``note``: number of requests, number of peers asked, number of answers; number of wakes; and the number of
+#: wakes between two blocks.
 ROUND, ASKED, HEARD, WAKES, PERIOD, NOTES = 0, 1, 2, 3, 4, 5
 
 
 class Own(NamedTuple):
     """State of the agents."""
 
-    model: Any  # the method's own
-    known: Any  # the sampler's own
-    block: np.ndarray  # (n, kappa, BLOCK) the peers asked last
+    model: Any  # state of the method
+    known: Any  # state of the sampler
+    block: np.ndarray  # (n, kappa, BLOCK) data of the last peers asked
     note: np.ndarray  # (n, NOTES)
 
     theta, account = parts.theta, parts.account
@@ -72,14 +72,14 @@ class Own(NamedTuple):
 class Edge(NamedTuple):
     """State of the edges."""
 
-    model: Any  # the method's own
-    stamp: np.ndarray  # (edges,) of the weight
-    square: np.ndarray  # (edges,) |theta_k - theta_l|^2 when the edge was last weighed
+    model: Any  # state of the method
+    stamp: np.ndarray  # (edges,) stamp of the weight
+    square: np.ndarray  # (edges,) |theta_k - theta_l|^2 when the weight was last computed
 
 
 @inline
 def forward(outbox, first, peer):
-    """Messages of the method from ``first`` on get their kind here; those to everybody go to one peer, if given."""
+    """Shift the kinds of the method's messages from ``first`` on; redirect broadcasts to one peer, if given."""
     for h in range(first, outbox.cursor[TAIL]):
         outbox.kind[h] += OFFSET
         if peer != VACANT and outbox.to[h] == EVERYONE:
@@ -88,34 +88,34 @@ def forward(outbox, first, peer):
 
 @as_rule
 class PlainLoss(NamedTuple):
-    """Agents tell each other their losses. A private method brings its own ``loss_report``."""
+    """Report exact losses. A private method replaces this by its own ``loss_report``."""
 
     def reported_loss(self, data, me):
-        """``c_k L_k``: what a unit of degree costs me. Nothing where a_k does not grow with the degree."""
+        """Return ``c_k L_k``, the loss per unit of degree; 0 if a_k does not grow with the degree."""
         return data.loss_weight * loss_of(data, me.theta) if data.scaled else 0.0
 
 
 @noinline
 def own_cost(self, data, me):
-    """What I tell of my loss."""
+    """Return the reported loss."""
     return self.loss_report.reported_loss(data, me.model)
 
 
 @inline
 def next_stamp(data, peer, mine, theirs):
-    """A stamp greater than both ends'."""
+    """Return a stamp greater than those of both ends."""
     return 2.0 * (max(mine, theirs) // 2.0 + 1.0) + (1.0 if data.address < peer else 0.0)
 
 
 @inline
 def view_of(data, edges, slot):
-    """Weight and stamp of an edge as I know them."""
+    """Return weight and stamp of an edge, as this agent knows it."""
     return (data.weight[slot], edges.stamp[slot]) if slot != VACANT else (0.0, 0.0)
 
 
 @inline
 def describe(data, edges, slot, out):
-    """An edge as I know it, as messages begin."""
+    """Write an edge as this agent knows it, the beginning of every message."""
     for k in range(WEIGHT_LENGTH):
         out[k] = 0.0
     if slot != VACANT:
@@ -124,14 +124,14 @@ def describe(data, edges, slot, out):
 
 @inline
 def tell(peer, weight, stamp, square, outbox):
-    """Tell a peer the weight of our edge."""
+    """Send a peer the weight of the common edge."""
     outbox.scratch[0], outbox.scratch[1], outbox.scratch[2] = weight, stamp, square
     send(outbox, peer, WEIGHT, outbox.scratch[:WEIGHT_LENGTH])
 
 
 @inline
 def end_edge(data, edges, slot):
-    """Forget an edge."""
+    """Remove an edge."""
     data.peer[slot] = VACANT
     data.weight[slot] = 0.0
     data.choice[slot] = 0.0
@@ -140,7 +140,7 @@ def end_edge(data, edges, slot):
 
 @noinline
 def admit(rule, data, edges, square, outbox):
-    """Remark 1: may a peer with such a model become my neighbour? One with a less similar model may have to go."""
+    """Remark 1: return whether a peer with such a model may become a neighbour, for which a less similar one may go."""
     if rule.max_edges == 0:
         return True
     count, farthest = 0, VACANT
@@ -161,7 +161,7 @@ def admit(rule, data, edges, square, outbox):
 
 @noinline
 def set_weight(self, data, me, edges, peer, slot, weight, stamp, square, outbox):
-    """Change, begin or end an edge. Says whether it could: an edge cannot begin where there is no slot for it."""
+    """Change, begin or end an edge. Return whether this was possible: a new edge needs a free slot."""
     if weight == 0.0:
         if slot != VACANT:
             end_edge(data, edges, slot)
@@ -191,7 +191,7 @@ def set_weight(self, data, me, edges, peer, slot, weight, stamp, square, outbox)
 
 @noinline
 def greet_one(self, data, me, edges, peer, outbox):
-    """Greet a new neighbour as the method greets everybody at the start."""
+    """Send a new neighbour the method's greeting."""
     first = outbox.cursor[TAIL]
     self.method.greet(data, me.model, edges.model, outbox)
     forward(outbox, first, peer)
@@ -199,11 +199,11 @@ def greet_one(self, data, me, edges, peer, outbox):
 
 @noinline
 def hear(self, data, me, edges, peer, slot, weight, stamp, square, outbox):
-    """Compare the weight of an edge with what the other end says. Says whether mine is the later one."""
+    """Compare the weight of an edge with the other end's. Return whether this agent's weight is the later one."""
     mine = edges.stamp[slot] if slot != VACANT else 0.0
     if stamp > mine and 0.0 <= weight <= self.rule.max_weight:
         if not set_weight(self, data, me, edges, peer, slot, weight, stamp, square, outbox):
-            # No room for it: then there is no edge.
+            # No free slot: refuse the edge.
             tell(peer, 0.0, next_stamp(data, peer, stamp, stamp), square, outbox)
         elif weight > 0.0 and slot == VACANT:
             greet_one(self, data, me, edges, peer, outbox)
@@ -228,7 +228,7 @@ def ask(self, data, me, edges, dice, outbox):
 
 @noinline
 def answer(self, data, me, edges, message, outbox):
-    """My degree, loss and model, and the weight of our edge as I know it."""
+    """Send the agent's degree, loss and model, and the weight of the edge as this agent knows it."""
     theta, out = me.model.theta, outbox.scratch
     cost = own_cost(self, data, me)
     describe(data, edges, slot_of(data.peer, message.sender, message.slot), out)
@@ -243,7 +243,7 @@ def answer(self, data, me, edges, message, outbox):
 
 @noinline
 def note_answer(self, data, me, message, outbox):
-    """Write down what a peer answered. Says whether all have."""
+    """Store a peer's answer. Return whether all answers have arrived."""
     weight, stamp, degree, cost = message.text[0], message.text[1], message.text[4], message.text[5]
     if message.text[3] != me.note[ROUND]:
         return False
@@ -272,7 +272,7 @@ def note_answer(self, data, me, message, outbox):
 
 @noinline
 def weigh(self, data, me, edges, outbox):
-    """Steps 2 and 3: new weights for the peers that have answered, and a word to each that is concerned."""
+    """Steps 2 and 3: compute new weights for the peers that have answered, and send each changed weight."""
     asked, heard = int(me.note[ASKED]), int(me.note[HEARD])
     me.note[ASKED], me.note[HEARD] = 0.0, 0.0
     if heard == 0:
@@ -295,7 +295,7 @@ def weigh(self, data, me, edges, outbox):
         if me.block[a, ANSWERED] == 1.0:
             me.block[a, NEW] = out[k]
             k += 1
-    for a in range(asked):  # from here on the scratch is for messages
+    for a in range(asked):  # from here on scratch holds messages
         line = me.block[a]
         if line[ANSWERED] == 1.0:
             peer, square = int(line[PEER]), line[SQUARE]
@@ -305,23 +305,23 @@ def weigh(self, data, me, edges, outbox):
                 continue
             stamp = next_stamp(data, peer, stamp, line[STAMP])
             if set_weight(self, data, me, edges, peer, slot, line[NEW], stamp, square, outbox):
-                # First the word, then a greeting: it finds the edge made.
+                # The weight before the greeting, which needs the edge.
                 tell(peer, line[NEW], stamp, square, outbox)
                 if slot == VACANT and line[NEW] > 0.0:
                     greet_one(self, data, me, edges, peer, outbox)
 
 
 def check_weights(rule, weight):
-    """Refuse edges to begin with that nobody would be told of."""
+    """Refuse initial edges above the largest weight, which would never be sent."""
     if weight.max(initial=0.0) > rule.max_weight:
         raise MismatchError(
-            f"the graph to begin with has an edge of weight {weight.max():g}, and none may weigh more than "
+            f"the initial graph has an edge of weight {weight.max():g}, and no edge may weigh more than "
             f"max_weight={rule.max_weight:g}: raise it, or scale the weights down"
         )
 
 
 def _learning(method, rule=None, every=100, sampling="uniform"):
-    """What a learned method is made of, and what is worked out from that; refuse one without a graph to learn."""
+    """Check and complete the fields of a learned method; refuse a method without a graph to learn."""
     method, rule = resolve_method(method), GraphRule() if rule is None else rule
     if isinstance(method, Learned):
         raise ParameterError(f"{method!r} learns its graph already")
@@ -329,8 +329,8 @@ def _learning(method, rule=None, every=100, sampling="uniform"):
         raise ParameterError(f"rule={rule!r} must be a ct.GraphRule")
     if not method.promises.minimises and not method.training.jobs:
         raise MismatchError(
-            f"{method!r} uses edges only to exchange averages over all agents, so that there is no better or worse "
-            "graph to learn: any connected one does, such as ct.graphs.random_regular(n, 6)"
+            f"{method!r} uses edges only to exchange averages over all agents, so that all connected graphs are "
+            "equally good: use a fixed one, such as ct.graphs.random_regular(n, 6)"
         )
     if isinstance(method, Robust) and method.rule.by_neighbours:
         raise MismatchError(
@@ -338,11 +338,11 @@ def _learning(method, rule=None, every=100, sampling="uniform"):
             "ct.robust.TrimmedMean(), ct.robust.Median(), ct.robust.Clipping(...) or ct.robust.GeometricMedian()"
         )
     if not can_open(method):
-        raise ParameterError(f"{method!r} has no handler 'open': it cannot begin an edge while it runs")
+        raise ParameterError(f"{method!r} has no handler 'open': it cannot begin an edge during a run")
     sampler, loss_report = resolve_sampler(sampling), method.privacy.loss_report
     if loss_report is None and method.privacy.plan is not None:
         raise ParameterError(
-            f"{method!r} is private, and does not say what may be told of an agent's loss: 'loss_report'"
+            f"{method!r} is private, and does not declare what may be sent of an agent's loss: 'loss_report'"
         )
     loss_report = PlainLoss() if loss_report is None else loss_report
     more = method.traffic.dice, rule.kappa + 2, method.edges.sparse, loss_report
@@ -352,19 +352,19 @@ def _learning(method, rule=None, every=100, sampling="uniform"):
 @made_by(_learning)
 @method
 class Learned(NamedTuple):
-    """A method whose agents learn the graph on the way, DADA Section 4. It goes with every method.
+    """A method whose agents learn the graph during the run, DADA Section 4. Works with every method.
 
-    The graph of the problem is the one to begin with, and may be empty.
+    The graph of the problem is the initial one, and may be empty.
 
     Parameters
     ----------
     method : rule or str
     rule : GraphRule, optional
     every : float
-        How many wakes, of anybody, lie between two updates of the graph, as the paper counts: an agent takes its part
-        in it at every (every / n)-th wake of its own, and at least at every wake.
+        Number of wakes, of all agents together, between two updates of the graph, as the paper counts: an agent updates
+        its edges at every (every / n)-th wake of its own, and at most at every wake.
     sampling : "uniform", "shuffle", "friends" or a sampler
-        Where peers to ask come from: see ``coterie.core.wrap.sampling``.
+        Source of the peers to ask: see ``coterie.core.wrap.sampling``.
 
     Examples
     --------
@@ -380,11 +380,11 @@ class Learned(NamedTuple):
     every: float = 100.0
     sampling: Any = "uniform"
     inner_dice: int = 0
-    spare: int = 0  # slots for new edges: for one block, and some that others may begin
+    spare: int = 0  # free slots for new edges: those of one block, and some for edges that peers begin
     pairs: bool = False
     loss_report: Any = PlainLoss()
 
-    # Agents wake one by one, and say more than the method does, to others than it knows of, for as long as one likes.
+    # Agents wake one by one, send more than the method does, to agents unknown to it, and without end.
     exchanges = publishes = copies = directed = greets_all = synchronous = False
     round = prepare = publish = footprint = wakes_per_agent = shown = None
     jobs = 0
@@ -395,12 +395,11 @@ class Learned(NamedTuple):
 
     @property
     def dice(self):
-        """Uniform numbers used by a wake."""
         return self.inner_dice + self.sampling.dice(self.rule.kappa)
 
     @property
     def messages(self):
-        """Those about edges, of the sampler, and of the method."""
+        """Messages about edges, of the sampler, and of the method."""
         told = (Counter(), Number(0.0, counted=False))  # stamp and square
         weight, silent = (Number(0.0, self.rule.max_weight, counted) for counted in (True, False))
         answer = (silent, *told, UNCOUNTED, Number(0.0), Loss(), Pairs() if self.pairs else Vector())
@@ -410,64 +409,60 @@ class Learned(NamedTuple):
 
     @property
     def max_messages(self):
-        """Messages that one event may post, replies to them included."""
         inner = self.method.traffic.max_messages
-        # For each peer: question, answer, and at both ends of an edge a weight, one that had to go, and a greeting; and
-        # for every greeting what the method answers to it. Twice, for a block that never was complete.
+        # For each peer: request, answer, and at both ends of an edge a weight, one that is removed, and a greeting; and
+        # for every greeting the method's answer. Twice, for an earlier block that was incomplete.
         return inner + 2 + 2 * self.rule.kappa * (8 + 4 * inner)
 
     def fit_for(self, problem):
-        """Refuse a problem that this method cannot solve."""
         if self.rule.kappa >= problem.n:
             raise ParameterError(
-                f"kappa={self.rule.kappa}: an agent cannot ask so many peers, there are {problem.n} agents in all"
+                f"kappa={self.rule.kappa}: an agent cannot ask so many peers, the network has {problem.n} agents"
             )
         if self.rule.mu == AUTO and problem.smooth == 0.0:
-            raise MismatchError("agents that do not influence each other, mu=0, have no graph to learn: give it a mu")
+            raise MismatchError("agents that do not influence each other, mu=0, have no graph to learn: pass mu > 0")
         check_weights(self.rule, problem.graph.weight)
         star = problem.graph.from_edges(problem.n, np.zeros(problem.n - 1, int), np.arange(1, problem.n))
-        check_fit(self.method, problem.on(graph=star))  # not as it is: anybody may be tied to anybody
+        check_fit(self.method, problem.on(graph=star))  # with a star: any two agents may become neighbours
 
     def scratch_size(self, arrays, p):
-        """Numbers of scratch paper that a handler needs."""
         views = self.sampling.scratch_size()
         model = 2 * p if self.pairs else p
         return max(self.method.scratch_size(arrays, p), ANSWER_LENGTH + model, 4 * self.rule.kappa, views)
 
     def start(self, arrays, theta):
-        """State before the first letter: the method's, and an empty block."""
+        """State of the method, and an empty block."""
         n, edges = theta.shape[0], arrays.peer.shape[0]
         check_weights(self.rule, arrays.weight)
         own, edge = self.method.start(arrays, theta)
         note = np.zeros((n, NOTES))
         note[:, PERIOD] = max(1.0, np.rint(self.every / arrays.n_agents))
         stamp = np.where(arrays.peer == VACANT, 0.0, 2.0)
-        far = np.full(edges, MAX_WEIGHT)  # never weighed: the first to go where there may be only so many
+        far = np.full(edges, MAX_WEIGHT)  # not computed yet: the first edge to be removed if their number is limited
         state = Own(own, self.sampling.start(arrays), np.zeros((n, self.rule.kappa, BLOCK)), note)
         return state, Edge(edge, stamp, far)
 
     def enlarge(self, arrays, edge):
-        """More room for what the method keeps of an edge, if it needs it."""
+        """Enlarge the method's state of edges, if needed."""
         enlarge = self.method.edges.enlarge
         return edge if enlarge is None else edge._replace(model=enlarge(arrays, edge.model))
 
     def open(self, data, me, edges, slot):
-        """A new edge: the method's part of it."""
+        """Initialise the method's state of a new edge."""
         self.method.open(data, me.model, edges.model, slot)
 
     def greet(self, data, me, edges, outbox):
-        """The initial swap of models."""
         first = outbox.cursor[TAIL]
         self.method.greet(data, me.model, edges.model, outbox)
         forward(outbox, first, VACANT)
 
     def wake(self, data, me, edges, randomness, outbox):
-        """The method's wake; and, when it is time, a look at some peers."""
+        """Run the method's wake; and, when it is time, ask some peers."""
         me.note[WAKES] += 1.0
         due = me.note[WAKES] >= me.note[PERIOD]
         if due:
             me.note[WAKES] = 0.0
-            weigh(self, data, me, edges, outbox)  # those that have answered last time, if not all did
+            weigh(self, data, me, edges, outbox)  # with the answers so far, if not all peers have answered
         first = outbox.cursor[TAIL]
         inner = Randomness(randomness.dice[: self.inner_dice], randomness.peer, randomness.moment)
         self.method.wake(data, me.model, edges.model, inner, outbox)
@@ -476,11 +471,11 @@ class Learned(NamedTuple):
             ask(self, data, me, edges, randomness.dice[self.inner_dice :], outbox)
 
     def receive(self, data, me, edges, message, outbox):
-        """A message of the method, of the sampler, or about an edge."""
+        """Process a message of the method, of the sampler, or about an edge."""
         peer, slot, text = message.sender, message.slot, message.text
         if message.kind >= OFFSET:
             if slot == VACANT:
-                # It takes me for a neighbour, and I do not: one of us has missed something.
+                # The sender has an edge that this agent lacks: one of them has missed a message.
                 tell(peer, 0.0, 0.0, 0.0, outbox)
             first = outbox.cursor[TAIL]
             inner = Message(peer, slot, message.kind - OFFSET, text)

@@ -1,4 +1,4 @@
-"""What compositions share: finding something in the state of the method inside, changing messages as they are sent."""
+"""Parts common to compositions: access to the inner method's state, and messages that are modified when sent."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from ...errors import MismatchError
 from ..arrays import TAIL, Randomness
 from ..compile import class_of, overload
 
-#: What does the same as a method with a server, without one.
+#: A method equivalent to one with a server, for messages.
 WITHOUT_SERVER = "ct.gossip.LocalSGD(...) or ct.gossip.DPSGD(...) on ct.graphs.complete(n)"
 
 
 def has_inside(method, parameter):
-    """Whether a method, or one that it is a composition around, has such a parameter."""
+    """Return whether a method, or an inner method of a composition, has a parameter."""
     fields = method._fields
     return parameter in fields or ("method" in fields and has_inside(method.method, parameter))
 
 
 def refuse_server(method, why, instead):
-    """Refuse a method with a server, one that asks ``clients``."""
+    """Refuse a method with a server, recognised by its parameter ``clients``."""
     if has_inside(method, "clients"):
         raise MismatchError(f"{method!r} has a server, {why}: use {instead}")
 
 
 def model_of(me):
-    """The model of an agent."""
+    """Return the model of an agent."""
     return me.theta if "theta" in me._fields else model_of(me.model)
 
 
@@ -33,7 +33,7 @@ def _model_of(me):
 
 
 def shown_by(me):
-    """What neighbours take an agent's model for: the sum of what a compressed method has sent, or the model itself."""
+    """Return the model that neighbours know: the sum of what a compressed method has sent, or the model itself."""
     return me.sent if "sent" in me._fields else me.theta if "theta" in me._fields else shown_by(me.model)
 
 
@@ -46,7 +46,7 @@ def _shown_by(me):
 
 
 def heard_number(edges, slot, c):
-    """Number c of the last model of a neighbour, as it was sent; 0 where the method keeps none of them."""
+    """Return coordinate c of the last model received from a neighbour; 0 if the method stores none."""
     if "said" in edges._fields:
         return edges.said[slot][c]
     if "copy" in edges._fields:
@@ -66,21 +66,22 @@ def _heard_number(edges, slot, c):
     return lambda edges, slot, c: 0.0
 
 
-# -- of a composition whose ``edit`` changes messages as they are sent, with dice of its own after the others -----------
+# -- for a composition whose ``edit`` modifies messages when sent, with random numbers of its own after the others
+# ------
 
 
-#: In its state, which holds that of the method as ``model``: models, and what agents of a private method have spent.
+#: Parts of a state inside the composition's, under ``model``: models, and the privacy accounts of agents.
 theta, account = property(lambda own: own.model.theta), property(lambda own: own.model.account)
 
 
 def has_rounds(self):
-    """Whether it has rounds: with dice of its own, if those of the method have dice."""
+    """Return whether the method has rounds; if it has random numbers, then with those of the composition."""
     training = self.method.training
     return training.synchronous and (training.jobs > 0 or self.dice == self.inner_dice)
 
 
 def wake(self, data, me, edges, randomness, outbox):
-    """The method's wake; what it sends is changed."""
+    """Run the method's wake, and modify its messages."""
     first = outbox.cursor[TAIL]
     inner = Randomness(randomness.dice[: self.inner_dice], randomness.peer, randomness.moment)
     self.method.wake(data, me.model, edges, inner, outbox)
@@ -88,20 +89,20 @@ def wake(self, data, me, edges, randomness, outbox):
 
 
 def round(self, data, me, edges, outbox):
-    """The method's round, if it has any; what it sends is changed."""
+    """Run the method's round, if it has any, and modify its messages."""
     first = outbox.cursor[TAIL]
     self.method.round(data, me.model, edges, outbox)
     self.edit(data, me, edges, outbox.scratch[:0], outbox, first)
 
 
 def prepare(self, data, me, edges, randomness, outbox, phase):
-    """What the method trains next."""
+    """Prepare the method's next job."""
     inner = Randomness(randomness.dice[: self.inner_dice], randomness.peer, randomness.moment)
     return self.method.prepare(data, me.model, edges, inner, outbox, phase)
 
 
 def publish(self, data, me, edges, randomness, outbox):
-    """What the method sends after it has trained, changed."""
+    """Send the method's messages after training, modified."""
     first = outbox.cursor[TAIL]
     inner = Randomness(randomness.dice[: self.inner_dice], randomness.peer, randomness.moment)
     self.method.publish(data, me.model, edges, inner, outbox)

@@ -1,24 +1,24 @@
-"""A method that does not take what it hears as it is: ``Robust(method, rule)``.
+"""A method with robust aggregation of what agents receive: ``Robust(method, rule)``.
 
-The handlers of the method run as they are, on edges that hold, in place of the models that were sent, what a rule of
-:mod:`~coterie.core.wrap.aggregation` makes of them.
+The handlers of the method run unchanged, on edges that hold, in place of the received models, the result of a rule of
+:mod:`~coterie.core.wrap.aggregation`.
 
 =============================  =====================================================
-there                          here
+aggregation rule               here
 =============================  =====================================================
 copy_i[j]                      ``edges.model.copy[k]`` with ``data.peer[k] == j``
 said_i[j]                      ``edges.said[k]``
 W_ij                           ``data.weight[k]``
 =============================  =====================================================
 
-With a trimmed mean it has a name of its own, ``Trimmed(method, fraction)``: coordinate by coordinate, the smallest and
-the largest values stand at the mean of the others,
+With a trimmed mean this composition is called ``Trimmed(method, fraction)``: coordinate by coordinate, the smallest and
+the largest values are replaced by the mean of the others,
 
     copy_i[j] = said_i[j] if it is kept, else mean_i,    mean_i = sum_{j kept} W_ij said_i[j] / sum_{j kept} W_ij,
 
-so that  sum_j W_ij copy_i[j] = D_ii mean_i:  all neighbours together pull as strongly as ever, towards the trimmed mean
-(Yin, Chen, Ramchandran and Bartlett, 2018, "Byzantine-Robust Distributed Learning", with the weights of the edges).
-Values are ordered by size, those of equal size by weight, and trimmed by number; the mean goes by weight.
+so that  sum_j W_ij copy_i[j] = D_ii mean_i:  all neighbours together pull with unchanged strength, towards the trimmed
+mean (Yin, Chen, Ramchandran and Bartlett, 2018, "Byzantine-Robust Distributed Learning", with the weights of the
+edges). Values are ordered by size, equal values by weight, and trimmed by number; the mean is weighted.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from .parts import WITHOUT_SERVER, model_of, refuse_server, shown_by
 class Edge(NamedTuple):
     """State of the edges."""
 
-    model: Any  # the method's own, its copies rewritten when it last read them
-    said: np.ndarray  # (edges, p) the last model that the neighbour has sent
+    model: Any  # state of the method, with copies as last rewritten
+    said: np.ndarray  # (edges, p) the last model received from the neighbour
 
 
 @kernel
 def combine_all(rule, own, start, peer, weight, said, copy, room):
-    """Rewrite what the hosted agents has heard."""
+    """Rewrite the copies of all hosted agents."""
     for i in range(start.shape[0] - 1):
         a, b = start[i], start[i + 1]
         me = row(own, i)
@@ -56,12 +56,12 @@ def combine_all(rule, own, start, peer, weight, said, copy, room):
 
 @inline
 def rewrite(rule, data, me, edges, outbox):
-    """Make the copies that the method reads of what was said."""
+    """Compute the method's copies from the received models."""
     theta, shown, size = model_of(me), shown_by(me), edges.said.shape[1]
     mine, room = outbox.scratch[:size], outbox.scratch[size:]
     if theta.shape[0] == size:
         copy_to(theta, mine)
-    else:  # personal parameters are nobody's business
+    else:  # personal parameters are not sent
         gather(theta, data.sent, mine)
     rule.combine(
         mine, shown if shown.shape[0] == size else mine, data.peer, data.weight, edges.said, edges.model.copy, room
@@ -73,20 +73,20 @@ def _room(rule, arrays, p):
 
 
 def check_method(method, what):
-    """Refuse, by name, a method whose copies of its neighbours' models cannot be rewritten."""
+    """Raise an error that names a method without copies of its neighbours' models to rewrite."""
     if isinstance(method, Robust):
         raise ParameterError(f"{method!r} is {'trimmed' if what == 'trim' else 'robust'} already")
     if method.edges.spare:
         raise ParameterError(
-            f"{method!r} learns its graph: {what} the method in it, "
+            f"{method!r} learns its graph: {what} inside it, "
             f"ct.Learned(ct.{'robust.Trimmed' if what == 'trim' else 'Robust'}({method.method!r}))"
         )
     if isinstance(method, ResilientPooling):
-        raise MismatchError(f"{method!r} leaves out extremes by itself: how many, its own trim says")
+        raise MismatchError(f"{method!r} leaves out extremes itself: set its parameter trim")
     refuse_server(
         method,
         f"which adds up answers as they come: it keeps no copies of several neighbours' models to {what}",
-        f"{WITHOUT_SERVER}, where everybody has them",
+        f"{WITHOUT_SERVER}, where every agent keeps such copies",
     )
     if not method.edges.copies and method.training.jobs:
         raise MismatchError(
@@ -95,13 +95,13 @@ def check_method(method, what):
         )
     if not method.edges.copies and not method.promises.minimises:
         raise MismatchError(
-            f"{method!r} exchanges averages over all agents with one neighbour at a time: there are no models of "
-            f"several neighbours to {what}, and to leave out part of an average would change it for everybody; for "
+            f"{method!r} exchanges averages over all agents with one neighbour at a time: it keeps no models of "
+            f"several neighbours to {what}, and leaving out part of an average would change it for all agents; for "
             "neighbours that may lie use ct.gossip.ResilientPooling(), or ct.robust.Trimmed(ct.CoordinateDescent())"
         )
     if not method.edges.copies:
         raise ParameterError(
-            f"{method!r} does not keep copies of its neighbours' models, and so there is nothing to {what}: use "
+            f"{method!r} does not keep copies of its neighbours' models to {what}: use "
             "ct.CoordinateDescent(), ct.ModelPropagation(), ct.DJAM(), or ct.Private(...) of the first two"
         )
 
@@ -119,10 +119,10 @@ def _defended(method, rule):
 @made_by(_defended)
 @method
 class Robust(NamedTuple):
-    """A method whose agents do not take what their neighbours send as it is, but as an aggregation rule has it.
+    """A method whose agents replace the models received from neighbours by the result of an aggregation rule.
 
-    For agents whose neighbours may lie, or be broken. It works with every objective, and costs no privacy: what was
-    received is no secret. It no longer minimises the objective: honest extremes are left out, too.
+    For agents whose neighbours may lie or be broken. Works with every objective, and costs no privacy, as received
+    models are known to others. The result no longer minimises the objective: honest extremes are left out, too.
 
     Parameters
     ----------
@@ -146,46 +146,44 @@ class Robust(NamedTuple):
 
     method: Any
     rule: Any
-    early: bool = False  # does the method read its copies when a message comes, and not only when it wakes?
+    early: bool = False  # whether the method reads its copies when a message arrives, and not only when it wakes
 
-    copies = publishes = False  # the copies that it reads are not those that were sent
+    copies = publishes = False  # the method's copies are not the received models
     footprint = property(lambda self: self.method.traffic.footprint)
 
     def __repr__(self):
         return f"Robust({self.method!r}, {self.rule!r})"
 
     def scratch_size(self, arrays, p):
-        """Numbers of scratch paper that a handler needs."""
         return max(self.method.scratch_size(arrays, p), p + _room(self.rule, arrays, p))
 
     def start(self, arrays, theta):
-        """State before the first letter: the method's, and nothing else was said."""
+        """State of the method; received models start at its copies."""
         own, edge = self.method.start(arrays, theta)
         return own, Edge(edge, edge.copy.copy())
 
     def inside(self, arrays, own, edge):
-        """The state of the method, with what the rule would make of its copies now."""
+        """Return the method's state, with copies as the rule would compute them now."""
         copy = edge.model.copy.copy()
         room = np.zeros(_room(self.rule, arrays, copy.shape[1]))
         combine_all(self.rule, own, arrays.edge_start, arrays.peer, arrays.weight, edge.said, copy, room)
         return own, edge.model._replace(copy=copy)
 
     def open(self, data, me, edges, slot):
-        """A new edge: the method's, and nothing else was said."""
+        """As the method; the received model starts at its copy."""
         self.method.open(data, me, edges.model, slot)
         copy_to(edges.model.copy[slot], edges.said[slot])
 
     def greet(self, data, me, edges, outbox):
-        """The initial swap of models."""
         self.method.greet(data, me, edges.model, outbox)
 
     def wake(self, data, me, edges, randomness, outbox):
-        """The method's wake, on rewritten copies."""
+        """Run the method's wake, on rewritten copies."""
         rewrite(self.rule, data, me, edges, outbox)
         self.method.wake(data, me, edges.model, randomness, outbox)
 
     def receive(self, data, me, edges, message, outbox):
-        """Remember what was said, as far as the method takes it for a model; where it acts on it, rewrite it first."""
+        """Store the received model; if the method acts on it at once, rewrite the copies first."""
         slot, text, copy = message.slot, message.text, edges.model.copy
         if slot != VACANT:
             if self.early:
@@ -199,39 +197,39 @@ class Robust(NamedTuple):
             copy_to(copy[slot], edges.said[slot])
 
     def round(self, data, me, edges, outbox):
-        """The method's round, on rewritten copies; there is one if the method is ``synchronous``."""
+        """Run the method's round, on rewritten copies; only for a ``synchronous`` method."""
         rewrite(self.rule, data, me, edges, outbox)
         self.method.round(data, me, edges.model, outbox)
 
     def prepare(self, data, me, edges, randomness, outbox, phase):
-        """What a method trains next; what comes after that, in :meth:`publish`, too, is on rewritten copies."""
+        """Prepare the method's next job, on rewritten copies; :meth:`publish` also uses these."""
         if phase == 0:
             rewrite(self.rule, data, me, edges, outbox)
         return self.method.prepare(data, me, edges.model, randomness, outbox, phase)
 
     def publish(self, data, me, edges, randomness, outbox):
-        """What a method sends after it has trained."""
         self.method.publish(data, me, edges.model, randomness, outbox)
 
 
 @method
 class Trimmed(Robust):
-    """A method whose agents leave out the extremes of what their neighbours send, coordinate by coordinate.
+    """A method whose agents leave out the extremes of the received models, coordinate by coordinate.
 
-    For agents whose neighbours may lie, or be broken. Of d neighbours, the ``floor(fraction d)`` smallest and as many
-    of the largest values of every coordinate are left out, and the neighbours pull towards the weighted mean of the
-    others with the strength of all of them. As long as no more of an agent's neighbours lie than are left out at one
-    end, what it is pulled towards lies between values that honest neighbours have sent. An agent with fewer than
-    ``1 / fraction`` neighbours trusts them all.
+    For agents whose neighbours may lie or be broken. Of d neighbours, the ``floor(fraction d)`` smallest and equally
+    many of the largest values of every coordinate are left out, and the neighbours pull towards the weighted mean of
+    the others with the strength of all. If no more of an agent's neighbours lie than are left out at one end, the pull
+    is towards a point between values that honest neighbours have sent. An agent with fewer than ``1 / fraction``
+    neighbours trusts all of them.
 
-    It works with every objective and graph, ``ct.Learned(ct.robust.Trimmed(method))`` included, and costs no privacy: what was
-    received is no secret. It no longer minimises the objective: honest extremes are left out, too.
+    Works with every objective and graph, including ``ct.Learned(ct.robust.Trimmed(method))``, and costs no privacy, as
+    received models are known to others. The result no longer minimises the objective: honest extremes are left out,
+    too.
 
     Parameters
     ----------
     method : CoordinateDescent, ModelPropagation, DJAM, or Private of one of the first two; or its name
     fraction : float
-        Part of the neighbours that is left out at either end, in [0, 0.5).
+        Fraction of the neighbours that is left out at either end, in [0, 0.5).
 
     Examples
     --------
@@ -247,13 +245,13 @@ class Trimmed(Robust):
     """
 
     def __new__(cls, method, fraction=0.2):
-        """Refuse bad parameters when the method is made."""
+        """Check parameters when the method is created."""
         method = resolve_method(method)
         check_method(method, "trim")
         return Robust.__new__(cls, method, TrimmedMean(fraction))
 
     def __getnewargs__(self):
-        """What makes another one."""
+        """Return the arguments of the constructor."""
         return self.method, self.fraction
 
     def __repr__(self):
@@ -261,5 +259,5 @@ class Trimmed(Robust):
 
     @property
     def fraction(self):
-        """Part of the neighbours that is left out at either end."""
+        """Fraction of the neighbours that is left out at either end."""
         return self.rule.fraction

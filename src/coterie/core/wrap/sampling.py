@@ -1,20 +1,20 @@
-"""Peer sampling: how an agent that knows only a few others meets a few random ones.
+"""Peer sampling: how an agent that knows only a few others finds random peers.
 
-``Uniform`` draws them uniformly from everybody, which needs to know who everybody is: for comparison. ``PeerShuffling`` needs
-no membership list: agents hold a small view of others, and now and then swap a part of it with the one in it that they
-have not heard of for longest (Cyclon: Voulgaris, Gavidia, van Steen, 2005). An address that nobody answers at drops
-out of all views by and by.
+``Uniform`` draws peers uniformly from all agents, which needs the full membership list: for comparison.
+``PeerShuffling`` needs no list: agents hold a small view of others, and regularly exchange a part of this view with the
+member that they have not heard from for longest (Cyclon: Voulgaris, Gavidia, van Steen, 2005). The address of an agent
+that no longer answers gradually disappears from all views.
 
-Among many agents, hardly any random one is worth an edge, and one's neighbours are hardly ever met again. ``FriendsOfFriends``
-therefore asks neighbours, neighbours' neighbours, and random peers, a third of each: who resembles me resembles those
-that resemble me (T-Man: Jelasity, Montresor, Babaoglu, 2009; nearest-neighbour descent: Dong, Charikar, Li, 2011). So
-similar agents find each other sooner than by chance.
+Among many agents, a random peer is rarely worth an edge, and similar agents rarely meet. ``FriendsOfFriends`` therefore
+draws a third each of neighbours, of neighbours' neighbours, and of random peers: agents similar to a neighbour are
+likely to be similar to the agent itself (T-Man: Jelasity, Montresor, Babaoglu, 2009; nearest-neighbour descent: Dong,
+Charikar, Li, 2011). Similar agents so find each other faster than by chance.
 
-``CandidateList`` asks those of a list that each agent is given: where all models are in one place, those with the nearest
-ones. What it comes to does not depend on how many other agents there are.
+``CandidateList`` draws from a list that is given for each agent, for example of agents with the nearest models, if all
+models are known in one place. The result does not depend on the number of other agents.
 
 A sampler is a rule, decorated with ``@sampler``, with three handlers: ``sample`` chooses peers, ``refresh`` is called
-when its agent wakes, ``merge`` when one of its messages arrives.
+when the agent wakes, ``merge`` when a message of the sampler arrives.
 """
 
 from __future__ import annotations
@@ -33,80 +33,86 @@ from ..messages import Addresses
 from ..method import complete
 from ..rules import checked
 
-#: Kinds of messages, of which a host of samplers must know: a part of my view, to be answered; and the answer.
+#: Kinds of messages that compositions reserve for samplers: a part of a view, to be answered; and the answer.
 SHUFFLE, SHUFFLED = 3, 4
-#: Addresses and ages are below it.
-FARTHEST = 2.0**53
+#: Exclusive upper bound of addresses and ages.
+ADDRESS_LIMIT = 2.0**53
 
 
 class Everyone(NamedTuple):
-    """What an agent knows of others for :class:`Uniform` sampling."""
+    """State of an agent for :class:`Uniform` sampling."""
 
-    n_agents: np.ndarray  # (n, 1) how many agents there are
+    n_agents: np.ndarray  # (n, 1) number of agents
 
 
 class View(NamedTuple):
-    """What an agent knows of others for :class:`PeerShuffling`."""
+    """State of an agent for :class:`PeerShuffling`."""
 
     address: np.ndarray  # (n, size) VACANT for an empty place
-    age: np.ndarray  # (n, size) wakes since the address was heard from itself, as far as is known
-    sent: np.ndarray  # (n, swap) places of which a copy is under way, to be used for what comes back
-    random: np.ndarray  # (n, 1) state of a random generator, seeded anew by every wake
+    age: np.ndarray  # (n, size) wakes since the address was last heard from directly, as far as is known
+    sent: np.ndarray  # (n, swap) places whose addresses were sent, and may be replaced by those in the answer
+    random: np.ndarray  # (n, 1) state of a random generator, seeded at every wake
 
 
 class Tips(NamedTuple):
-    """What an agent knows of others for :class:`FriendsOfFriends`, beside its neighbours."""
+    """State of an agent for :class:`FriendsOfFriends`, in addition to its neighbours."""
 
-    n_agents: np.ndarray  # (n, 1) how many agents there are
+    n_agents: np.ndarray  # (n, 1) number of agents
     tip: np.ndarray  # (n, size) neighbours of neighbours, or VACANT; each is asked once
-    cursor: np.ndarray  # (n, 1) where the next one goes
+    cursor: np.ndarray  # (n, 1) next place to write
 
 
 class List(NamedTuple):
-    """What an agent knows of others for :class:`CandidateList`, beside its neighbours."""
+    """State of an agent for :class:`CandidateList`, in addition to its neighbours."""
 
-    candidate: np.ndarray  # (n, size) the agent itself for an empty place
+    candidate: np.ndarray  # (n, size) candidates; the agent itself marks an empty place
 
 
 class Sampler(ABC):
-    """The parts of a sampler. A class decorated with ``@sampler`` counts as a subclass; nothing inherits from this."""
+    """Parts of a sampler. A class decorated with ``@sampler`` is registered as a subclass, without inheriting."""
 
     @property
     def messages(self: Any) -> Any:
-        """What its messages hold, of the two kinds that there are. Default: of who swaps addresses, so many of them."""
+        """Content of messages, of at most two kinds.
+
+        Default: addresses, ``swap`` of them, for samplers that exchange some.
+        """
         return {kind: Addresses(self.swap) if self.scratch_size() else () for kind in (SHUFFLE, SHUFFLED)}
 
     def dice(self, kappa):
-        """Uniform numbers used by a wake that samples kappa peers."""
+        """Return how many uniform random numbers a wake that samples kappa peers uses."""
         return kappa + 1
 
     @abstractmethod
     def start(self, arrays: Any) -> Any:
-        """What the hosted agents know to begin with: a NamedTuple of arrays."""
+        """Return the initial state of the hosted agents: a NamedTuple of arrays."""
 
     @abstractmethod
     def sample(self, data: Any, view: Any, dice: Any, out: Any) -> int:
-        """Handler: write addresses of other agents; returns how many."""
+        """Write addresses of other agents, and return how many (a handler)."""
 
     def refresh(self, data, view, dice, outbox):  # noqa: B027 - a default
-        """Handler: what to do when the agent wakes. Default: nothing."""
+        """Act when the agent wakes (a handler). Default: do nothing."""
 
     def merge(self, data, view, message, outbox):  # noqa: B027 - a default
-        """Handler: what to do with a message. Default: nothing."""
+        """Process a message (a handler). Default: do nothing."""
 
     def scratch_size(self):
-        """How many numbers of ``outbox.scratch`` a handler uses. Default: a pair for each address that it swaps."""
+        """Return how many numbers of ``outbox.scratch`` a handler uses.
+
+        Default: a pair for each address that is exchanged.
+        """
         return 2 * self.swap if "swap" in self._fields else 0
 
 
 def sampler(cls: Any) -> Any:
-    """Make a sampler of a NamedTuple class: give every part that it leaves out its default."""
+    """Turn a NamedTuple class into a sampler: add the defaults of parts that it leaves out."""
     return complete(cls, Sampler)
 
 
 @inline
 def lists(addresses, address):
-    """Whether an address is among some."""
+    """Return whether an address is in an array of addresses."""
     listed = False
     for k in range(addresses.shape[0]):
         listed = listed or addresses[k] == address
@@ -115,7 +121,7 @@ def lists(addresses, address):
 
 @inline
 def distinct(dice, count, population, out):
-    """So many distinct numbers below ``population``, each set of them as likely as any other (Floyd's algorithm)."""
+    """Write `count` distinct numbers below ``population``, uniformly among all such sets (Floyd's algorithm)."""
     for k in range(count):
         top = population - count + k
         chosen = int(dice[k] * (top + 1))
@@ -125,7 +131,7 @@ def distinct(dice, count, population, out):
 
 @sampler
 class Uniform(NamedTuple):
-    """Uniform samples from all other agents. It must know how many there are, and their addresses: 0, 1, 2, ...
+    """Uniform samples of all other agents. Needs the number of agents, whose addresses are 0, 1, 2, ...
 
     Examples
     --------
@@ -135,24 +141,21 @@ class Uniform(NamedTuple):
     """
 
     def dice(self, kappa):
-        """Uniform numbers used by a wake that samples kappa peers."""
         return kappa
 
     def start(self, arrays):
-        """What the hosted agents know."""
         return Everyone(np.full((arrays.address.shape[0], 1), arrays.n_agents))
 
     def sample(self, data, view, dice, out):
-        """Addresses of other agents; returns how many."""
         count = distinct(dice, min(out.shape[0], view.n_agents[0] - 1), view.n_agents[0] - 1, out)
         for k in range(count):
-            if out[k] >= data.address:  # everybody but me
+            if out[k] >= data.address:  # skip the agent itself
                 out[k] += 1
         return count
 
 
 def _check_swap(made):
-    """Refuse to swap more than is known."""
+    """Refuse a larger exchange than the view."""
     if made.swap > made.size:
         raise ParameterError(f"{made!r}: expected swap <= size")
 
@@ -160,14 +163,14 @@ def _check_swap(made):
 @checked(_check_swap, size=integer, swap=integer)
 @sampler
 class PeerShuffling(NamedTuple):
-    """Gossip-based peer sampling: agents swap parts of their views.
+    """Gossip-based peer sampling: agents exchange parts of their views.
 
     Parameters
     ----------
     size : int
-        How many others an agent knows at a time.
+        Number of other agents in a view.
     swap : int
-        How many it swaps at once.
+        Number of addresses in an exchange.
 
     Examples
     --------
@@ -180,14 +183,13 @@ class PeerShuffling(NamedTuple):
     swap: int = 8
 
     def start(self, arrays):
-        """What the hosted agents know to begin with: those that come after them in a circle."""
+        """Each view starts with the agents that follow its owner on a circle."""
         n, known = arrays.address.shape[0], min(self.size, arrays.n_agents - 1)
         address = np.full((n, self.size), VACANT)
         address[:, :known] = (arrays.address[:, None] + 1 + np.arange(known)) % arrays.n_agents
         return View(address, np.zeros((n, self.size), np.int64), np.full((n, self.swap), VACANT), np.ones((n, 1), int))
 
     def sample(self, data, view, dice, out):
-        """Addresses of other agents; returns how many."""
         known = 0
         for k in range(view.address.shape[0]):
             known += 1 if view.address[k] != VACANT else 0
@@ -203,7 +205,7 @@ class PeerShuffling(NamedTuple):
         return count
 
     def refresh(self, data, view, dice, outbox):
-        """Offer a part of my view, and myself, to the one I have not heard of for longest; it leaves my view."""
+        """Send a part of the view, and the agent's own address, to the oldest member of the view, which is removed."""
         view.random[0] = 1 + int(dice[dice.shape[0] - 1] * (MODULUS - 2))
         oldest, known = VACANT, 0
         for k in range(view.address.shape[0]):
@@ -215,7 +217,7 @@ class PeerShuffling(NamedTuple):
         if oldest == VACANT:
             return
         peer = view.address[oldest]
-        if known > 1:  # the last one stays: an agent that knows nobody could never come back
+        if known > 1:  # keep the last member: an agent with an empty view could never return
             view.address[oldest] = VACANT
         draw(view, self.swap - 1)
         outbox.scratch[0], outbox.scratch[1] = data.address, 0.0
@@ -223,7 +225,7 @@ class PeerShuffling(NamedTuple):
         send(outbox, peer, SHUFFLE, outbox.scratch[:end])
 
     def merge(self, data, view, message, outbox):
-        """Answer with a part of my view; take in what I was sent, for what I sent or had no use for."""
+        """Answer with a part of the view; store the received addresses in place of empty or sent ones."""
         if message.kind == SHUFFLE:
             draw(view, self.swap)
             end = write(view, outbox.scratch, 0)
@@ -233,14 +235,14 @@ class PeerShuffling(NamedTuple):
 
 @noinline
 def draw(view, count):
-    """Choose so many random places of my view, and note them as sent."""
+    """Choose `count` random places of the view, and mark these as sent."""
     size = view.address.shape[0]
     for k in range(view.sent.shape[0]):
         view.sent[k] = VACANT
     for k in range(count):
         view.random[0] = view.random[0] * FACTOR % MODULUS
         place = view.random[0] % size
-        for _ in range(size):  # the next one that is known and not chosen yet
+        for _ in range(size):  # the next place that is filled and not chosen yet
             if view.address[place] != VACANT and not lists(view.sent[:k], place):
                 view.sent[k] = place
                 break
@@ -249,7 +251,7 @@ def draw(view, count):
 
 @noinline
 def write(view, out, end):
-    """Addresses and ages of the places noted as sent."""
+    """Write addresses and ages of the places marked as sent."""
     for k in range(view.sent.shape[0]):
         place = view.sent[k]
         if place != VACANT:
@@ -260,10 +262,10 @@ def write(view, out, end):
 
 @noinline
 def take_in(data, view, text):
-    """Addresses that I do not know yet go to empty places first, and then to those of which I have sent a copy."""
+    """Store unknown addresses first in empty places, and then in place of addresses that were sent."""
     size, turn = view.address.shape[0], 0
     for k in range(0, text.shape[0], 2):
-        if not (0.0 <= text[k] < FARTHEST and 0.0 <= text[k + 1] < FARTHEST):
+        if not (0.0 <= text[k] < ADDRESS_LIMIT and 0.0 <= text[k + 1] < ADDRESS_LIMIT):
             continue
         peer, age = int(text[k]), int(text[k + 1])
         if peer == data.address:
@@ -285,17 +287,17 @@ def take_in(data, view, text):
 @checked(_check_swap, size=integer, swap=integer)
 @sampler
 class FriendsOfFriends(NamedTuple):
-    """Neighbours, neighbours of neighbours, and random peers: a third of each. It must know how many agents there are.
+    """Neighbours, neighbours of neighbours, and random peers: a third of each. Needs the number of agents.
 
-    Agents that wake tell a neighbour of some of their others, and are told of some of its own. For more than some
-    hundred agents: their graph gets worse with their number much more slowly than where they meet random peers only.
+    An agent that wakes exchanges addresses of neighbours with a random neighbour. For more than some hundred agents:
+    the quality of the graph decreases with their number much more slowly than with random peers only.
 
     Parameters
     ----------
     size : int
-        How many neighbours of neighbours an agent remembers until it has asked them.
+        Number of neighbours of neighbours that an agent stores until it has asked them.
     swap : int
-        How many it is told of at once.
+        Number of addresses in a message.
 
     Examples
     --------
@@ -308,12 +310,11 @@ class FriendsOfFriends(NamedTuple):
     swap: int = 4
 
     def start(self, arrays):
-        """What the hosted agents know to begin with: how many there are."""
         n = arrays.address.shape[0]
         return Tips(np.full((n, 1), arrays.n_agents), np.full((n, self.size), VACANT), np.zeros((n, 1), np.int64))
 
     def sample(self, data, view, dice, out):
-        """Addresses of other agents; returns how many: what comes up twice is asked once."""
+        """Write addresses of other agents, and return how many: peers that are drawn twice are asked once."""
         count = 0
         for k in range(out.shape[0]):
             source = int(3.0 * dice[k])
@@ -329,9 +330,9 @@ class FriendsOfFriends(NamedTuple):
                     place = (place + 1) % view.tip.shape[0]
                 peer = view.tip[place]
                 view.tip[place] = VACANT
-            if peer == VACANT:  # a random one, also where there are no neighbours yet
+            if peer == VACANT:  # a random peer, also for an agent without neighbours
                 peer = int(die * (view.n_agents[0] - 1))
-                if peer >= data.address:  # everybody but me
+                if peer >= data.address:  # skip the agent itself
                     peer += 1
             if not lists(out[:count], peer):
                 out[count] = peer
@@ -339,7 +340,7 @@ class FriendsOfFriends(NamedTuple):
         return count
 
     def refresh(self, data, view, dice, outbox):
-        """Tell a random neighbour of some others."""
+        """Send a random neighbour the addresses of some others."""
         slots = data.peer.shape[0]
         if slots > 0:
             place = int(dice[dice.shape[0] - 1] * slots)
@@ -349,7 +350,7 @@ class FriendsOfFriends(NamedTuple):
                 send(outbox, friend, SHUFFLE, outbox.scratch[:end])
 
     def merge(self, data, view, message, outbox):
-        """Remember those I am told of who are no neighbours of mine; in turn, name some of my own."""
+        """Store received addresses of agents that are no neighbours; answer with addresses of neighbours."""
         for k in range(0, message.text.shape[0], 2):
             if 0.0 <= message.text[k] < view.n_agents[0]:
                 peer = int(message.text[k])
@@ -357,7 +358,7 @@ class FriendsOfFriends(NamedTuple):
                     view.tip[view.cursor[0]] = peer
                     view.cursor[0] = (view.cursor[0] + 1) % view.tip.shape[0]
         if message.kind == SHUFFLE and data.peer.shape[0] > 0:
-            # From a place that depends on who asks, and moves on: not always the same ones.
+            # Start at a place that depends on the sender and changes over time, for variety.
             begin = (message.sender + view.cursor[0]) % data.peer.shape[0]
             end = name_some(data.peer, begin, self.swap, message.sender, outbox.scratch)
             send(outbox, message.sender, SHUFFLED, outbox.scratch[:end])
@@ -365,7 +366,7 @@ class FriendsOfFriends(NamedTuple):
 
 @noinline
 def name_some(peers, place, count, but, out):
-    """Write the addresses of some neighbours, with no age, from a slot on; returns where they end."""
+    """Write the addresses of some neighbours, with age 0, from a slot on; return the end of the text."""
     end = 0
     for k in range(peers.shape[0]):
         peer = peers[(place + k) % peers.shape[0]]
@@ -377,7 +378,7 @@ def name_some(peers, place, count, but, out):
 
 @noinline
 def unlisted(peers, place, candidates):
-    """The neighbour in a slot, or in the next one, who is not among the candidates; VACANT if there is none."""
+    """Return the neighbour in a slot, or in the next one, that is not a candidate; VACANT if there is none."""
     for k in range(peers.shape[0]):
         peer = peers[(place + k) % peers.shape[0]]
         if peer != VACANT and not lists(candidates, peer):
@@ -388,15 +389,15 @@ def unlisted(peers, place, candidates):
 @checked(among=partial(integers, shape=(None, None), expected="a row of agents' integers for each agent"))
 @sampler
 class CandidateList(NamedTuple):
-    """Peers of a list that each agent is given; and now and then a neighbour who is not in it.
+    """Peers from a list that is given for each agent; and occasionally a neighbour that is not on the list.
 
-    Agents that learn a graph so come to the best one over the pairs in the lists, whatever their number is:
-    :func:`coterie.exact_graph` takes the same lists.
+    Agents that learn a graph with this sampler reach the optimum over the pairs in the lists, whatever the number of
+    agents: :func:`coterie.exact_graph` takes equal lists.
 
     Parameters
     ----------
     among : (n, any) array_like of int
-        A row for each agent: whom it may ask. Its own number is an empty place, and what is there twice counts once.
+        A row for each agent: the agents that it may ask. Its own number marks an empty place; repetitions count once.
 
     Examples
     --------
@@ -411,13 +412,11 @@ class CandidateList(NamedTuple):
         return f"CandidateList({self.among.shape[1]} of each of {self.among.shape[0]} agents)"
 
     def dice(self, kappa):
-        """Uniform numbers used by a wake that samples kappa peers."""
         return kappa + 1
 
     def start(self, arrays):
-        """What the hosted agents know: their rows."""
         if self.among.shape[0] != arrays.n_agents:
-            raise MismatchError(f"{self!r}, and there are {arrays.n_agents} agents: give it a row for each")
+            raise MismatchError(f"{self!r}, and there are {arrays.n_agents} agents: pass a row for each agent")
         if self.among.size and not (self.among.min() >= 0 and self.among.max() < arrays.n_agents):
             raise MismatchError(
                 f"candidates are {self.among.min()} to {self.among.max()}: the agents are 0 to {arrays.n_agents - 1}"
@@ -425,14 +424,14 @@ class CandidateList(NamedTuple):
         return List(self.among[arrays.address])
 
     def sample(self, data, view, dice, out):
-        """Addresses of other agents; returns how many: what comes up twice is asked once."""
+        """Write addresses of other agents, and return how many: peers that are drawn twice are asked once."""
         listed = view.candidate.shape[0]
         places = distinct(dice, min(out.shape[0], listed + 1), listed + 1, out)
         count = 0
         for k in range(places):
             if out[k] < listed:
                 peer = view.candidate[int(out[k])]
-            else:  # one place for all other neighbours: those of others' lists, or of a graph to begin with
+            else:  # one place for all other neighbours, from others' lists or the initial graph
                 peer = unlisted(data.peer, int(dice[dice.shape[0] - 1] * data.peer.shape[0]), view.candidate)
             if peer != VACANT and peer != data.address and not lists(out[:count], peer):
                 out[count] = peer
@@ -440,12 +439,12 @@ class CandidateList(NamedTuple):
         return count
 
 
-#: Samplers by name.
+#: Samplers, by name.
 SAMPLERS = {"uniform": Uniform(), "shuffle": PeerShuffling(), "friends": FriendsOfFriends()}
 
 
 def resolve_sampler(sampling: Any) -> Any:
-    """A sampler given as a rule or by its name."""
+    """Return a sampler, given as a rule or by its name."""
     sampling = named("sampling", sampling, SAMPLERS)
     if not isinstance(sampling, Sampler):
         raise ParameterError(f"{sampling!r} does not sample peers: choose one of {', '.join(SAMPLERS)}")

@@ -19,7 +19,7 @@ import numpy as np
 
 from ... import _archive
 from ..._files import Where, naming, sync, with_checksum, without_checksum, write_all, write_atomic
-from ...core.loop import ANEW
+from ...core.loop import RECOMPUTED_FIELDS
 from ...errors import DataError, StateError
 
 MAGIC = b"coterie state 3\n"
@@ -164,7 +164,7 @@ def read_record(content: bytes, name: str = "the state") -> Record:
 
 def fields(group: Any, name: str) -> Iterator[tuple[str, np.ndarray]]:
     """Yield the arrays of a (nested) tuple or dictionary with their paths, except those named ``cache``."""
-    return _archive.flat(name, group, ".", ANEW)
+    return _archive.flat(name, group, ".", RECOMPUTED_FIELDS)
 
 
 def pack(name: str, group: Any) -> dict[str, tuple[str, list[int], bytes]]:
@@ -220,4 +220,4 @@ def filled(group: Any, arrays: dict[str, tuple[str, list[int], bytes]], name: st
             raise StateError(f"{path} of the state is of shape {kept.shape}, and should be {part.shape}")
         return kept
 
-    return _archive.filled(name, group, restored, ".", ANEW)
+    return _archive.filled(name, group, restored, ".", RECOMPUTED_FIELDS)

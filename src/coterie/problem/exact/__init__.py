@@ -27,7 +27,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..._threads import one_thread
-from ...core.batches import NUMBERS
+from ...core.batches import MAX_BATCH_ENTRIES
 from ...errors import ConvergenceError
 from .apart import newton_apart
 from .ball import BallObjective, minimise_on_balls, project
@@ -40,7 +40,7 @@ from .systems import least_decrement, system
 #: Largest number of features for which agents without edges are solved in batches (:func:`newton_apart`).
 MAX_BATCHED_FEATURES = 400
 #: Numbers, rows and blocks, of a group of agents without edges that the general solver works on at once.
-MAX_GROUP_NUMBERS = 10 * NUMBERS
+MAX_GROUP_NUMBERS = 10 * MAX_BATCH_ENTRIES
 
 __all__ = [
     "BallObjective",

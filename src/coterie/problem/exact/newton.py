@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...core.batches import NUMBERS
+from ...core.batches import MAX_BATCH_ENTRIES
 from ...core.losses import INTERIOR_POINT
 from ...errors import ConvergenceError
 from .objective import MAX_BLOCK_NUMBERS, Objective
@@ -141,7 +141,7 @@ def unseen(grams: np.ndarray, free: np.ndarray) -> np.ndarray | None:
     The result does not depend on the scales of the features.
     """
     out, which = None, np.flatnonzero(free)
-    at_once = max(1, 4 * NUMBERS // grams.shape[1] ** 2)
+    at_once = max(1, 4 * MAX_BATCH_ENTRIES // grams.shape[1] ** 2)
     for some in np.split(which, range(at_once, which.shape[0], at_once)):
         found = _null_spaces(grams[some])
         if found is not None:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..._threads import in_threads
-from ...core.batches import NUMBERS, batches, padded
+from ...core.batches import MAX_BATCH_ENTRIES, batches, padded
 from ...core.exact import loss_kernel, pull_kernel
 from ...core.linear import (
     DenseRows,
@@ -142,7 +142,7 @@ class Objective:
 
     def in_threads(self, work: Callable[[Any], Any], parts: list[Any]) -> list[Any]:
         """Return ``[work(part) for part in parts]``, computed in several threads if the problem is large enough."""
-        if len(parts) == 1 or max(self.labels.shape[0], self.n) * self.p <= 4 * NUMBERS:
+        if len(parts) == 1 or max(self.labels.shape[0], self.n) * self.p <= 4 * MAX_BATCH_ENTRIES:
             return [work(part) for part in parts]
         return in_threads(work, parts, self.n_jobs)
 
@@ -168,7 +168,7 @@ class Objective:
         large = sizes > most
         parts = []
         for agents, width in batches(np.where(large, 0, sizes), self.p):
-            at_once = max(1, 4 * NUMBERS // self.p**2)  # bounds the memory of their p x p blocks
+            at_once = max(1, 4 * MAX_BATCH_ENTRIES // self.p**2)  # bounds the memory of their p x p blocks
             for k in range(0, agents.shape[0], at_once):
                 some = agents[k : k + at_once]
                 parts.append((some, first[some], sizes[some], width))
