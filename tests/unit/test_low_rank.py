@@ -15,11 +15,11 @@ import coterie as ct
 from coterie.errors import DataError, MissingDataError, ParameterError
 from coterie.multitask import Factors, exact_weights
 from coterie.multitask.alternation import (
-    FULL_RIDGE_TASKS,
     FIRST_RIDGE,
-    NEGLIGIBLE_RIDGE,
+    FULL_RIDGE_TASKS,
     INEXACT,
     LAST_RIDGE,
+    NEGLIGIBLE_RIDGE,
     SOLVED,
     Alternation,
 )
