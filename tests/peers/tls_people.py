@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import select
 import socket
 import ssl
 import threading
@@ -122,6 +123,7 @@ class Bare:
         self.frames, self.ended = [], threading.Event()
         self.reading = threading.Event()
         self.reading.set()
+        self._turn = threading.Lock()  # OpenSSL reads and writes one connection in one thread at a time
         self._reader, self._thread = Reader(KINDS), threading.Thread(target=self._read, daemon=True)
         self._thread.start()
 
@@ -129,11 +131,20 @@ class Bare:
         try:
             while True:
                 self.reading.wait()
-                data = self.sock.recv(65536)
+                if not self.sock.pending():
+                    select.select([self.sock], [], [])
+                with self._turn:
+                    self.sock.settimeout(0.0)  # what came may be no data, but a ticket of TLS
+                    try:
+                        data = self.sock.recv(65536)
+                    except ssl.SSLWantReadError:
+                        continue
+                    finally:
+                        self.sock.settimeout(10.0)
                 if not data:
                     break
                 self.frames += self._reader.feed(data)
-        except OSError:
+        except (OSError, ValueError):  # closed while it waited
             pass
         self.ended.set()
 
@@ -141,7 +152,8 @@ class Bare:
         return [kind for kind, _ in self.frames]
 
     def send(self, kind, body=b""):
-        self.sock.sendall(frame(kind, body))
+        with self._turn:
+            self.sock.sendall(frame(kind, body))
 
     def close(self):
         self.reading.set()

@@ -162,7 +162,7 @@ def test_an_error_of_one_run_is_that_of_the_comparison(problem):
         ({"methods": []}, ParameterError, "no method"),
         ({"methods": ["cd", "cd"]}, ParameterError, "two methods are called 'cd'"),
         ({"methods": ["sgd"]}, ParameterError, "unknown method 'sgd'"),
-        ({"methods": ["propagation"]}, MismatchError, "trained alone"),
+        ({"methods": ["propagation"]}, MismatchError, "locally trained models"),
         ({"vectors": None}, ParameterError, "give exactly one of wakes"),
         ({"bytes": 10}, ParameterError, "give exactly one of wakes"),
         ({"vectors": 0}, ParameterError, "vectors = 0"),

@@ -200,7 +200,7 @@ def test_gram_matrices_in_chunks(monkeypatch):
         data = make(loss, kind)
         expected = exact_weights(data, loss, LAM, sigma)
         with monkeypatch.context() as patch:
-            patch.setattr(exact, "BATCH", 2 * data.p**2)
+            patch.setattr(exact, "MAX_WORK_ENTRIES", 2 * data.p**2)
             np.testing.assert_allclose(exact_weights(data, loss, LAM, sigma), expected, rtol=0, atol=1e-12)
 
 

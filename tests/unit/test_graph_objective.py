@@ -257,7 +257,7 @@ def test_one_agent_and_many_agents():
         ((np.inf, 1, 1), "mu = inf: expected a positive finite number"),
         (("much", 1, 1), "mu = 'much': expected a positive finite number"),
         ((1, -1.0, 1), r"lam = -1.0: expected a positive finite number$"),
-        ((1, 0.0, 1), "lam = 0.0: expected a positive finite number: without it the best weights are not unique"),
+        ((1, 0.0, 1), "lam = 0.0: expected a positive finite number: without it the optimal weights are not unique"),
         (
             (1, 1, 0),
             "delta = 0: expected a positive .*: it keeps the logarithm smooth at an agent without edges; 0.01 or less",
