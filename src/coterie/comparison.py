@@ -36,7 +36,7 @@ RESERVED_COLUMNS = ("method", "seed", "point", "gap", "certificate", *SCORES, "v
 
 @dataclass(frozen=True, repr=False)
 class Comparison:
-    """The result of :func:`compare`.
+    """The result of :func:`coterie.compare`.
 
     Attributes
     ----------

@@ -80,7 +80,7 @@ def _mean(values: np.ndarray) -> float:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Evaluation:
-    """The result of :func:`evaluate`.
+    """The result of :func:`coterie.evaluate`.
 
     Attributes
     ----------
@@ -245,12 +245,12 @@ def evaluate(
 
 @dataclass(eq=False)
 class Evaluator:
-    """:func:`evaluate` for many models of one problem.
+    """:func:`coterie.evaluate` for many models of one problem.
 
     Parameters
     ----------
     problem, test, score, higher, alone
-        As in :func:`evaluate`.
+        As in :func:`coterie.evaluate`.
 
     Examples
     --------

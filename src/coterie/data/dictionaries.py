@@ -154,7 +154,7 @@ class StumpDictionary(Dictionary):
 
 @dataclass(frozen=True)
 class Stumps:
-    """Number and placement of decision stumps, independent of data until :meth:`fitted` is called.
+    """Number and placement of decision stumps, independent of data until ``fitted`` is called.
 
     The stumps are divided over the features as evenly as possible: if `count` is no multiple of the number of features,
     the first features get one more; if `count` is smaller, evenly spread features get one each. The stumps of a

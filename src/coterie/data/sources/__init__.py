@@ -37,9 +37,9 @@ class Source:
     ----------
     data : path, list of paths, mapping, Ray Dataset or DataFrame
         * a directory, a glob, a file, a URL (``s3://``, ``gs://``, or any that pyarrow or fsspec supports), or a list
-        of
-          these, with ``.parquet``, ``.feather``, ``.csv``, ``.csv.gz`` and ``.npz`` files. The agent of a row is given
-          by a column, a hive partition (``store=12/part-0.parquet``) or, without ``agents``, the name of the file;
+          of these, with ``.parquet``, ``.feather``, ``.csv``, ``.csv.gz`` and ``.npz`` files. The agent of a row is
+          given by a column, a hive partition (``store=12/part-0.parquet``) or, without ``agents``, the name of the
+          file;
         * a mapping of agent ids to a path, a function without arguments, a DataFrame or arrays ``(X, y)``. A function
           returns a DataFrame or ``(X, y)``;
         * a Ray Dataset, whose blocks are not moved; or one DataFrame.
