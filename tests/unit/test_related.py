@@ -292,7 +292,7 @@ def test_defaults_are_those_of_the_function(kind):
         ("classifier", {"lam": 0.0}, ParameterError, "lam = 0.0: expected a positive"),
         ("regressor", {"lam": -1.0}, ParameterError, "lam = -1.0: expected a positive"),
         ("regressor", {"loss": "logistic"}, MismatchError, "is for classes: a regressor needs"),
-        ("classifier", {"loss": "squared"}, MismatchError, "a classifier needs a loss of -1 and"),
+        ("classifier", {"loss": "squared"}, MismatchError, "a classifier needs a loss of labels -1 and"),
         ("classifier", {"loss": "nonsense"}, ParameterError, "unknown loss 'nonsense'"),
         ("classifier", {"loss": ct.LogSumExp()}, ParameterError, "is not a loss"),
         ("classifier", {"method": "cd"}, ParameterError, "method = 'cd': expected"),

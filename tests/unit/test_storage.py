@@ -265,7 +265,7 @@ ARRAYS = [
     ("boosted", {"threshold": np.full(8, "x")}, "damaged.*finite number per stump"),
     ("boosted", {"threshold": np.array([None] * 8)}, "damaged.*allow_pickle"),
     ("boosted", {"threshold": None}, "damaged"),
-    ("boosted", {"threshold": np.zeros(5), "feature": np.zeros(5, int)}, r"damaged.*\(9, 1, 8\), and not \(9, 1, 5\)"),
+    ("boosted", {"threshold": np.zeros(5), "feature": np.zeros(5, int)}, r"damaged.*\(9, 1, 8\), expected \(9, 1, 5\)"),
     ("boosted", {"coefficients": np.zeros((9, 1, 7))}, "damaged.*shape"),
     ("boosted", {"coefficients": np.zeros((8, 1, 8))}, "damaged.*shape"),
     ("boosted", {"intercepts": np.zeros((8, 1))}, "damaged.*shape"),
