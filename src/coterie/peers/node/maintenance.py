@@ -18,7 +18,7 @@ from ..._files import read_bounded
 from ...errors import CoterieError, DataError, FileError
 from ..group import announcements as news
 from ..group.amendments import differences, in_words, proposed, waits
-from ..group.charter import read_charter
+from ..group.charter import charter_in
 from ..group.identity import read_certificate
 from ..group.renewal import install_certificate, renew, update_announcements
 
@@ -217,7 +217,7 @@ class PeerMaintenance:
 
     def _look_at_admin_folder(self, club: Path) -> None:
         """Send out new rosters and announcements in the admin's folder, and renew certificates that expire."""
-        charter = read_charter(read_bounded(club / "charter.json"), str(club / "charter.json"))
+        charter = charter_in(club)
         if charter.admin not in {self.node.charter.admin, *self.node.group.board.keys}:
             raise DataError("it is the folder of another group: correct admin = ... in peer.toml")
         # Otherwise the charter was amended, and this peer has not accepted it yet.
