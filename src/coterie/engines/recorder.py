@@ -60,7 +60,7 @@ class FileRecorder:
         if self.path.suffix != ".jsonl":
             raise ParameterError(f'path="{self.path}" must end with .jsonl')
         if not isinstance(problem, Problem):
-            raise ParameterError(f"a Recorder needs a Problem; found {type(problem).__name__}")
+            raise ParameterError(f"a FileRecorder needs a Problem; found {type(problem).__name__}")
         self._score: Score = problem.losses if score is None else score
         self.__name__ = what  # the column of the trace
         i, j, weight = problem.graph.edges()
