@@ -57,7 +57,7 @@ class Lying(NamedTuple):
     spread: float
 
     def greet(self, data, me, edges, outbox):
-        """Lie from the first letter on."""
+        """Lie from the first message on."""
         first = outbox.cursor[TAIL]
         self.method.greet(data, me, edges, outbox)
         p = me.theta.shape[0]

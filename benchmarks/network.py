@@ -11,8 +11,8 @@ message, verifies its signature, applies it, runs its method, and saves its stat
 Events (network_events.py): seconds until a link is established, and until a dead link is noticed.
 
 Strangers: non-members open 500 connections a second to one peer, from another address of this machine and from the
-address of the honest peers. They send noise, nothing, or the first half of a TLS handshake. Meanwhile a member with
-pre-authentication and a new member without it try to connect.
+address of the honest peers. They send noise, nothing, or the first half of a TLS handshake. Meanwhile a member, who
+can pre-authenticate, and a new member, who cannot, try to connect.
 
 Members that mean harm (network_members.py): lies, floods, replays, messages that are too long.
 """
@@ -44,9 +44,9 @@ SOURCES = {"another address": "127.0.0.2", "the same address": "127.0.0.1"}
 
 def measure(pids, counts, seconds):
     """Measure CPU seconds and messages, sent and received, of all processes during some time."""
-    letters0, cpu0, began = counts(), sum(map(cpu, pids)), time.monotonic()
+    messages0, cpu0, began = counts(), sum(map(cpu, pids)), time.monotonic()
     time.sleep(seconds)
-    messages, took = [b - a for a, b in zip(letters0, counts(), strict=True)], time.monotonic() - began
+    messages, took = [b - a for a, b in zip(messages0, counts(), strict=True)], time.monotonic() - began
     used = sum(map(cpu, pids)) - cpu0
     return {
         "sent": messages[0] / took,

@@ -198,9 +198,9 @@ class Parts:
         cuts = np.linspace(0, n, count + 1).astype(np.int64)
         self.n, self.shards = n, [Shard(30) for _ in range(count)]
         before = [shard.load(problem, problem.pose, cuts, k, method) for k, shard in enumerate(self.shards)]
-        tied = np.stack([facts.edges for facts in before])
+        connected = np.stack([facts.edges for facts in before])
         for k, shard in enumerate(self.shards):
-            goals = np.flatnonzero(tied[k])
+            goals = np.flatnonzero(connected[k])
             shard.begin(n, max(facts.largest for facts in before), "zeros", "uniform", goals, 0, 1)
             shard.greet()
         self.exchange()
@@ -223,8 +223,8 @@ class Parts:
             began = time.process_time()
             events = list(shard._draws(self.n))
             drawn = time.process_time()
-            for randomness in events:
-                shard._wake(*randomness)
+            for part in events:
+                shard._wake(*part)
             draw, wake = draw + drawn - began, wake + time.process_time() - drawn
         handing, taking, rows = self.exchange()
         return {

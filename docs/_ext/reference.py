@@ -75,7 +75,7 @@ def members(name: str) -> list[str]:
 
 
 def filenames() -> dict[str, str]:
-    """Other file names for names that differ from another by the case of their messages alone."""
+    """Other file names for names that differ from another by the case of their letters alone."""
     alike = defaultdict(list)
     for name in listed():
         alike[name.lower()].append(name)

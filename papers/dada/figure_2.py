@@ -25,10 +25,10 @@ def plan(quick: bool) -> Plan:
 
 
 def numbers(rows: list[Row]) -> Mapping[str, Any]:
-    inside, randomness = values(rows, "inside"), values(rows, "randomness")
+    inside, chance = values(rows, "inside"), values(rows, "chance")
     return {
         "inside": 100.0 * inside,
-        "above chance": 100.0 * (inside - randomness),
+        "above chance": 100.0 * (inside - chance),
         "degree": -values(rows, "rank correlation"),
         "neighbours": -values(rows, "rank correlation, neighbours"),
     }

@@ -32,7 +32,7 @@ def graph_of(task: str, n: int, seed: int, wakes: int, beta: float, mu: float, l
     cost = found.problem.loss_weight * losses
     row: Row = {
         "inside": weight[same[i, j]].sum() / weight.sum(),
-        "randomness": same[np.triu_indices(n, 1)].mean(),
+        "chance": same[np.triu_indices(n, 1)].mean(),
         "neighbours": neighbours(graph),
         "oracle": neighbours(instance.graph),
         "rank correlation": spearmanr(cost, graph.degrees).statistic,

@@ -62,7 +62,7 @@ def draw(rows: list[Row]) -> Figure:
             draw_gap(axes, rows, NAME, lam, along)
         draw_error(panels[k, 2], rows, NAME, lam)
         titles = ("Duality Gap v. Time", "Duality Gap v. Communication", "Prediction Error v. Communication")
-        for axes, message, title in zip(panels[k], "abcdef"[3 * k :], titles, strict=False):
-            axes.set_title(f"({message}) {title}, λ = {lam:g}", fontsize=10)
+        for axes, letter, title in zip(panels[k], "abcdef"[3 * k :], titles, strict=False):
+            axes.set_title(f"({letter}) {title}, λ = {lam:g}", fontsize=10)
             axes.legend(fontsize=8)
     return figure

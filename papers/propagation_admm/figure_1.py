@@ -59,10 +59,10 @@ def draw(rows: list[Row]) -> Figure:
     (row,) = where(rows, seed=0)
     place = np.array(row["place"])
     figure, panels = sheet(12.0, 3.4, 1, 4, sharex=True, sharey=True)
-    for axes, message, name, value, error in zip(panels, "abcd", PANELS, row["models"], row["error"], strict=True):
+    for axes, letter, name, value, error in zip(panels, "abcd", PANELS, row["models"], row["error"], strict=True):
         dots = axes.scatter(place[:, 0], place[:, 1], c=value, cmap="RdBu", vmin=-2.0, vmax=2.0, s=16, edgecolors=GREY)
         dots.set_linewidth(0.3)
-        axes.set_title(f"({message}) {name}" + (f"\nL2 error {error:.2f}" if name != PANELS[0] else "\n"), fontsize=10)
+        axes.set_title(f"({letter}) {name}" + (f"\nL2 error {error:.2f}" if name != PANELS[0] else "\n"), fontsize=10)
         axes.set_aspect("equal")
         axes.set_xticks([])
         axes.set_yticks([])

@@ -161,7 +161,7 @@ def numbers(rows: list[Row]) -> Mapping[Any, Any]:
 #: Why confidences may win where they hardly differ.
 HELPS_EARLY = "They help a little here already. The paper does not say which epsilon are small; we have none smaller."
 FEW = "Other instances than the paper's."
-#: Why gossip is not almost as good: where everybody is a neighbour of everybody, and where its first letters count.
+#: Why gossip is not almost as good: where everybody is a neighbour of everybody, and where its first messages count.
 SLOW = {
     0.0: "With neighbours chosen uniformly, most exchanges on the complete graph are between agents whose weight is "
     "negligible.",

@@ -238,7 +238,7 @@ CLAIMS = (
               form=".1f", reason=NOT_CLEARLY)
       for name in ("mp", "cl") for end in ("low", "high")),
     *(Ordered(f"collaborative learning - model propagation, p = {p}, in %", "always better", ("cl", p), form=".1f",
-              reason="Erratum 11: they may edge." if p == min(DIMENSIONS) else NOT_CLEARLY)
+              reason="Erratum 11: they may tie." if p == min(DIMENSIONS) else NOT_CLEARLY)
       for p in DIMENSIONS),
     Ordered("solitary, agents with 16..20 points - 1..5 points, in %", "higher for larger training sets",
             "solitary by size", form=".1f", reason=NOT_CLEARLY),

@@ -1,4 +1,4 @@
-"""Target models of collaborative linear classification, and who is tied to whom."""
+"""Target models of collaborative linear classification, and who is connected to whom."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def work(n: int, seed: int) -> Row:
     i, j, weight = task.graph.edges()
     unit = task.targets / np.linalg.norm(task.targets, axis=1, keepdims=True)
     angle = np.degrees(np.arccos(np.clip(unit @ unit.T, -1.0, 1.0)))
-    untied = np.triu(task.graph.W.toarray() == 0.0, 1)
+    unconnected = np.triu(task.graph.W.toarray() == 0.0, 1)
     found: Row = {
         "any": angle[np.triu_indices(n, 1)].mean(),
-        "tied": np.average(angle[i, j], weights=weight),
-        "untied": angle[untied].mean(),
+        "connected": np.average(angle[i, j], weights=weight),
+        "unconnected": angle[unconnected].mean(),
         "nearest": np.where(np.eye(n) > 0.0, np.inf, angle).min(axis=1).mean(),
     }
     if seed == 0:
@@ -41,21 +41,24 @@ def work(n: int, seed: int) -> Row:
 
 
 def numbers(rows: list[Row]) -> Mapping[str, Any]:
-    names = ("any", "tied", "untied", "nearest")
-    _, tied, untied, nearest = found = [values(rows, name) for name in names]
-    return dict(zip(names, found, strict=True)) | {"untied - tied": untied - tied, "tied - nearest": tied - nearest}
+    names = ("any", "connected", "unconnected", "nearest")
+    _, connected, unconnected, nearest = found = [values(rows, name) for name in names]
+    return dict(zip(names, found, strict=True)) | {
+        "unconnected - connected": unconnected - connected,
+        "connected - nearest": connected - nearest,
+    }
 
 
 # fmt: off
 CLAIMS = (
     Alike("mean angle of two agents, in degrees", "targets can be very different", "any", 90.0, 10.0, form=".1f",
           reason="With few agents, directions are not evenly spread.", note="Directions without any order have 90."),
-    Ordered("mean angle of agents without an edge - of tied agents by weight, in degrees",
-            "tied when the angle is small", "untied - tied", form=".1f", reason=NOT_CLEARLY,
-            note="{untied:.0f} and {tied:.0f}."),
-    Ordered("mean angle of tied agents by weight - of an agent and the nearest other, in degrees",
-            "yet the angle is not negligible", "tied - nearest", form=".1f", reason=NOT_CLEARLY,
-            note="{tied:.0f} and {nearest:.0f}."),
+    Ordered("mean angle of agents without an edge - of connected agents by weight, in degrees",
+            "connected when the angle is small", "unconnected - connected", form=".1f", reason=NOT_CLEARLY,
+            note="{unconnected:.0f} and {connected:.0f}."),
+    Ordered("mean angle of connected agents by weight - of an agent and the nearest other, in degrees",
+            "yet the angle is not negligible", "connected - nearest", form=".1f", reason=NOT_CLEARLY,
+            note="{connected:.0f} and {nearest:.0f}."),
 )
 # fmt: on
 

@@ -21,6 +21,7 @@ from .core.messages import (
     Single,
     Vector,
 )
+from .core.methods import METHODS
 from .core.mixing import MESSAGES, METROPOLIS, WEIGHTS, average, hear, new_edges, open_edge, tell
 from .core.training import ALL, COMMON, DRAWN, EVERY, LOSS, OWN, PART, PULL, STEPS, Job, new_job
 
@@ -32,6 +33,7 @@ __all__ = [
     "EVERYONE",
     "LOSS",
     "MESSAGES",
+    "METHODS",
     "METROPOLIS",
     "OWN",
     "PART",

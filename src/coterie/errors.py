@@ -20,7 +20,7 @@
      ├── LedgerError (RuntimeError)     a privacy ledger is damaged, missing or in use
      ├── FileError (OSError)            a file cannot be read or written
      ├── IdentityError (RuntimeError)   the identity files of a peer or group are damaged, missing or readable by others
-     │    └── RemovedError              a peer is no longer on its group's list of members
+     │    └── RemovedError              a peer is no longer on its group's roster
      ├── StateError (RuntimeError)      the saved state of a peer is damaged, or belongs to another peer
      ├── ContractError (AssertionError) a loss or a method fails a check of coterie.testing
      ├── NotFittedError (ValueError, AttributeError) a model is used before it is fitted
@@ -145,7 +145,7 @@ class IdentityError(CoterieError, RuntimeError):
 
 
 class RemovedError(IdentityError):
-    """A peer is no longer on its group's list of members; starting the peer again does not help."""
+    """A peer is no longer on its group's roster; starting the peer again does not help."""
 
 
 class StateError(CoterieError, RuntimeError):

@@ -11,7 +11,7 @@ floods      a member sends a hundred times as much as it should
 clocks      a peer starts with a clock that is years ahead or behind, with or without its state; then again
 disks       a disk is full for a long while, then works
 backups     the folder of a peer is put back to an older state
-fork        the admin goes on from a backup, so that there are two lists of members, and heals it
+fork        the admin goes on from a backup, so that there are two rosters, and heals it
 removal     a member is removed while it is down, and comes back
 ==========  ==============================================================================================
 

@@ -203,10 +203,22 @@ class Half(ct.CoordinateDescent):
         # More than they declare: found before anything of them is compiled, where it would read and write elsewhere.
         (faulty(ct.DJAM, dice=0), DECLARED, "wake reads or writes beyond the end.*dice=0"),
         (SecondDie(), DECLARED, "wake reads or writes beyond the end.*dice=1"),
-        (LongScratch(), DECLARED, "greet reads or writes beyond the end.*scratch than the 3 numbers"),
-        (SHORT, DECLARED, "wake reads or writes beyond the end.*scratch than the 2 numbers"),
+        (
+            LongScratch(),
+            DECLARED,
+            "greet reads or writes beyond the end of an array, entry 3 of an array of 3: .*scratch than the 3 numbers",
+        ),
+        (
+            SHORT,
+            DECLARED,
+            "wake reads or writes beyond the end of an array, entries up to 3 of an array of 2: .*scratch than the 2",
+        ),
         (ToSlot(), DECLARED, "wake sends a message to [0-3], which is no agent's address: to a slot"),
-        (UnannouncedMessage(), DECLARED, "greet posts more, or longer, messages than the 1 of 3 numbers"),
+        (
+            UnannouncedMessage(),
+            DECLARED,
+            "greet posts more than max_messages = 1 messages, or one of more than 3 numbers",
+        ),
         (Undeclared(), DECLARED, "greet posts what 'messages' does not declare: a message of kind 1"),
         (Half(), DECLARED, "greet posts what 'messages' does not declare: .* 1 numbers; there must be 3"),
         (BEYOND, DECLARED, "greet posts what 'messages' does not declare: a number of kind 0 is out of its range"),
@@ -229,7 +241,7 @@ def test_planted_faults_are_found(fault, promise, complaint):
 
 
 def test_messages_that_are_not_announced_are_found_by_kernels_too():
-    with pytest.raises(ContractError, match="posts more, or longer, messages"):
+    with pytest.raises(ContractError, match="posts more than max_messages = "):
         METHOD_CHECKS["announces its messages"](UnannouncedMessage())
 
 

@@ -185,7 +185,7 @@ def test_rounds_with_liars():
     ("error", "message", "make"),
     [
         (MismatchError, "agent 7 is to lie: the agents are 0 to 4", lambda: ct.simulate(crowd(5), LIAR, wakes=10)),
-        (ParameterError, "unknown lie 'fib': choose one of sign-flip", lambda: ct.robust.Attacked("cd", [1], "fib")),
+        (ParameterError, "unknown attack 'fib': choose one of sign-flip", lambda: ct.robust.Attacked("cd", [1], "fib")),
         (ParameterError, "list of agents' numbers", lambda: ct.robust.Attacked("cd", "ann")),
         (ParameterError, "has liars already", lambda: ct.robust.Attacked(LIAR, [2])),
         (

@@ -392,7 +392,7 @@ def test_a_common_body_with_tied_heads_beats_one_model_and_everybody_alone():
 
 @pytest.mark.parametrize("every", [1, 2])
 def test_a_graph_that_changes_again_and_again_keeps_the_mean(every):
-    """Both ends of an edge know their numbers of neighbours before they average, also those that stay tied."""
+    """Both ends of an edge know their numbers of neighbours before they average, also those that stay connected."""
     rng = np.random.default_rng(0)
     graphs = [ct.graphs.erdos_renyi(N, 0.6, seed=int(k)) for k in rng.integers(0, 1000, 12)]
     task = Linear(graphs[0])

@@ -30,7 +30,7 @@ RULE = ct.GraphRule(lam=0.5, kappa=3)
 
 
 def two_groups():
-    """Model propagation; nobody is tied to anybody. With what a unit of degree costs each agent, c_k L_k."""
+    """Model propagation; nobody is connected to anybody. With what a unit of degree costs each agent, c_k L_k."""
     rng = np.random.default_rng(0)
     models = rng.normal(size=(10, 2)) + 4.0 * (np.arange(10) % 2)[:, None]
     confidence = rng.random(10)
@@ -224,7 +224,7 @@ def standing(theta, losses=None, rule=RULE, graph=None, seed=0):
 
 
 def test_slots_grow_without_a_trace():
-    """Everybody becomes tied to everybody: as with room for all from the start."""
+    """Everybody becomes connected to everybody: as with room for all from the start."""
     theta = 0.1 * np.random.default_rng(6).normal(size=(60, 2))
     rule = ct.GraphRule(lam=100.0, kappa=5)
     narrow, wide = standing(theta, rule=rule), standing(theta, rule=rule)

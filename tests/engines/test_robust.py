@@ -290,7 +290,7 @@ def test_what_cannot_be_defended_is_refused(error, complaint, make):
 
 
 def played(method, problem, wakes=150, start=None):
-    """World, state and account after a run in plain Python."""
+    """Arrays, state and account after a run in plain Python."""
     rng = np.random.default_rng(0)
     start = problem.local() + rng.normal(size=(problem.n, problem.p)) if start is None else start
     order, dice = rng.integers(0, problem.n, wakes), rng.random((wakes, method.dice))
@@ -386,7 +386,7 @@ def test_rounds_are_those_of_the_method():
 
 
 def learned(method, compiled, problem=None, **limits):
-    """World, state and account after agents have learned a graph; wakes are spread evenly."""
+    """Arrays, state and account after agents have learned a graph; wakes are spread evenly."""
     problem, wakes = hard_problem() if problem is None else problem, 135
     method = ct.Learned(method, ct.GraphRule(kappa=3, **limits), every=1)
     rng = np.random.default_rng(0)

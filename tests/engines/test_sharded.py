@@ -354,7 +354,7 @@ def fails(first, last):
         (changed(edges={(2, 5): -1.0}), GraphError, r"W\[2, 5\] = -1.0: weights must be nonnegative"),
         (changed(edges={(2, 2): 1.0}), GraphError, r"W\[2, 2\] = 1.0: the diagonal must be zero"),
         (changed(edges={(2, 6): 0.5}), GraphError, r"W\[2, 6\] = 0.5 but W\[6, 2\] = 0: edges are mutual"),
-        # Two shards do not agree: a weight, an edge that one of them lacks, and shards that are tied one way only.
+        # Two shards do not agree: a weight, an edge that one of them lacks, and shards that are connected one way only.
         (changed(edges={(9, 4): 0.25}), GraphError, r"W\[9, 4\] = 0.25 but W\[4, 9\] = 0: edges are mutual"),
         (changed(edges={(7, 8): 0.25}), GraphError, r"W\[8, 7\] = \S+ but W\[7, 8\] = 0.25: edges are mutual"),
         (changed(edges={(7, 8): 0.0}), GraphError, r"W\[8, 7\] = \S+ but W\[7, 8\] = 0: edges are mutual"),
@@ -368,7 +368,7 @@ def test_bad_blocks(wrong, error, message):
 
 
 def test_edges_one_way_only():
-    """Shard 0 says that it is tied to shard 2, which knows nothing of it."""
+    """Shard 0 says that it is connected to shard 2, which knows nothing of it."""
 
     def lopsided(first, last):
         W = sparse.lil_array((last - first, 9))

@@ -515,7 +515,7 @@ def _(folder: Path) -> Any:
 
 
 def lists(folder: Path) -> None:
-    """A list of members with all that there may be in one, signed by a second admin; and what goes with it."""
+    """A roster with all that there may be in one, signed by a second admin; and what goes with it."""
     run, first, second = small.charter_of().run, small.key_of(small.ADMIN), small.key_of(7)
     members = [roster.Member(f"m{i}", i, small.public(i), f"192.0.2.{i + 1}:7447" if i else None) for i in range(4)]
     one = roster.Roster(run, 1, members, small.EDGES).with_relay(roster.Relay("hub", "hub.example.org:7447"))

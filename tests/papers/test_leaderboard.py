@@ -29,13 +29,13 @@ def files(monkeypatch):
     monkeypatch.setenv("COTERIE_DATA", str(folder))
 
 
-def test_a_given_graph_edges_agents_with_similar_covariates():
+def test_a_given_graph_connects_agents_with_similar_covariates():
     rows = ct.AgentData(np.arange(12.0)[:, None], np.ones(12), agents=np.arange(12))
     covariates = np.repeat([[0.0, 7.0], [1.0, 7.0]], 6, axis=0)  # two groups; the second column says nothing
     graph = given(RealTask("two groups", rows, rows, "classification", auxiliary={"covariates": covariates}))
     i, j, _ = graph.edges()
     assert ((i < 6) == (j < 6)).all()
-    assert graph.n_edges == 30  # as near as each other: all of a group are tied, not the first five
+    assert graph.n_edges == 30  # as near as each other: all of a group are connected, not the first five
     assert given(RealTask("nothing known", rows, rows, "classification")).n_edges == 66
 
 

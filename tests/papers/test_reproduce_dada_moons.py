@@ -32,7 +32,7 @@ def test_accuracy_on_moons(quick):
 
 def test_the_learned_graph_knows_the_clusters(quick):
     rows = quick("dada-figure-2").rows
-    assert np.mean(column(rows, "inside")) >= np.mean(column(rows, "randomness")) + 0.15
+    assert np.mean(column(rows, "inside")) >= np.mean(column(rows, "chance")) + 0.15
     assert np.mean(column(rows, "rank correlation")) <= -0.5
 
 

@@ -96,8 +96,8 @@ def test_figure_4_edges_are_between_small_angles(rows):
         assert abs(row["any"] - 90.0) < 15.0
         # A weight exp((cos phi - 1) / 0.1) is nearly normal in phi, with a deviation of sqrt(0.1) = 18 degrees, and so
         # a mean absolute value of 14.5; edges end at 72 degrees.
-        assert row["nearest"] < row["tied"] < 25.0
-        assert row["untied"] > 72.0
+        assert row["nearest"] < row["connected"] < 25.0
+        assert row["unconnected"] > 72.0
 
 
 @pytest.mark.slow  # it compiles what nothing else does

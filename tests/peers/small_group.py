@@ -145,7 +145,7 @@ class SmallGroup:
         return sign_roster(self.lists[-1], key_of(ADMIN))
 
     def change(self, *, add=(), drop=()):
-        """The admin signs another list of members."""
+        """The admin signs another roster."""
         self.present = (self.present | set(add)) - set(drop)
         self.version += 1
         self.signed = self.roster()

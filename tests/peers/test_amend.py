@@ -61,7 +61,7 @@ def test_a_new_run_of_the_same_members(club):
 
 
 def test_there_and_back_is_another_run(club):
-    """Or an old list of members would be good again."""
+    """Or an old roster would be good again."""
     runs = {
         club.charter.run,
         amendments.amend(club.group, coupling=2.0).run,
@@ -95,7 +95,7 @@ def test_what_cannot_be_a_charter_is_not_proposed(tmp_path, changes, words):
 def test_what_no_message_of_the_old_run_can_carry_is_refused(tmp_path):
     club = Club(tmp_path, message_bytes=1000)
     before = snapshot(club.group)
-    with pytest.raises(ParameterError, match=r"the new charter with its list of members takes \d+ bytes, and messages"):
+    with pytest.raises(ParameterError, match=r"the new charter with its roster takes \d+ bytes, and messages"):
         amendments.amend(club.group, message_bytes=400_000)
     assert {path: content for path, content in snapshot(club.group).items() if "runs" not in path} == before
     assert load_group(club.group).charter == club.charter
@@ -212,7 +212,7 @@ def test_nobody_but_the_admin_amends(club):
     node = club.programs["ann"].node
     node.take_announcements(club.now, [forged])
     assert node.mail.gate.refused["signature"] == 1
-    # One that was signed for another run is not one for this; and one with a list that nobody signed is none at all.
+    # One that was signed for another run is not one for this; and one with a roster that nobody signed is none at all.
     amendments.amend(club.group, coupling=2.0)
     good = amendments.read_amendment(proposal(club))
     with pytest.raises(DataError, match="says that it follows run"):
@@ -485,7 +485,7 @@ def test_one_that_was_away_is_told_by_those_that_have_moved_on(club):
 
 
 def test_over_tls_members_of_another_run_are_non_members(authority, closing):
-    """Although each is a member in the list of the other."""
+    """Although each is a member in the roster of the other."""
     contacts = [contact_of(name, free_endpoint()) for name in ("ann", "bob")]
     came = {"ann": [], "bob": []}
     for contact, run in zip(contacts, ("old", "new"), strict=True):

@@ -1,4 +1,4 @@
-"""Announcements: what the admin signs beside the list of members, and how it gets to everybody."""
+"""Announcements: what the admin signs beside the roster, and how it gets to everybody."""
 
 import contextlib
 from datetime import UTC, datetime, timedelta
@@ -67,7 +67,7 @@ def test_no_other_key_and_no_other_seal():
     with pytest.raises(SignatureError):
         announcements.read_announcement(notice(), set())
     group = SmallGroup()
-    with pytest.raises(SignatureError):  # a list of members is no announcement
+    with pytest.raises(SignatureError):  # a roster is no announcement
         announcements.read_announcement(group.signed, {public(ADMIN)})
     body = msgspec.msgpack.encode(announcements.Announcement("notice", "all", 1, b""))
     with pytest.raises(SignatureError):

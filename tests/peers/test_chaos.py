@@ -218,7 +218,7 @@ def no_farewell(monkeypatch):
 
 
 def no_alert(monkeypatch):
-    """Two lists of members, and nobody says so."""
+    """Two rosters, and nobody says so."""
     monkeypatch.setattr(Members, "_is_new_fork", lambda self, *_: False)
 
 

@@ -112,7 +112,7 @@ def test_a_newcomer_is_let_in_while_strangers_elsewhere_crowd_the_door(
     noise = crowd(p.ann.contact.endpoint, ELSEWHERE, kind)
     assert eventually(lambda: noise.made > 300)
     before, sent = len(p.ann.came), 0
-    newcomer = closing(transport_of(authority, cat, p.contacts, seed=None))  # it does not even pre-authentication
+    newcomer = closing(transport_of(authority, cat, p.contacts, seed=None))  # it does not even pre-authenticate
     newcomer.open(lambda owner, payload: None)
     newcomer.link([p.ann.contact])
     began = time.monotonic()
@@ -198,7 +198,7 @@ def test_false_preauths_are_hung_up_on_and_old_ones_open_nothing(people, bare, a
         bare(p.ann.contact.endpoint, authority.credentials("bob"), say=false)
     assert "a false pre-authentication" in p.ann.transport.strangers()[HERE]
     good = write_preauth("bob", "ann", signer(seed_of("bob")))
-    for _ in range(2):  # the second time, like anybody who does not pre-authentication
+    for _ in range(2):  # the second time, like anybody who does not pre-authenticate
         client = bare(p.ann.contact.endpoint, authority.credentials("bob"), say=good)
         client.send(MESSAGE, b"x")
     assert eventually(lambda: len(p.ann.came) == 2)

@@ -200,7 +200,7 @@ def test_one_that_is_removed_learns_of_it(tmp_path, group):
     remove(group, "ann")
     with pytest.raises(RemovedError, match="leaves 'ann' out"):
         refresh(tmp_path / "ann", group / "roster")
-    for _ in range(2):  # and is told again at every start: the list is kept
+    for _ in range(2):  # and is told again at every start: the roster is kept
         with pytest.raises(RemovedError, match=r"leaves 'ann' out.*version 3.*invited again"):
             membership(tmp_path / "ann")
     with pytest.raises(DataError, match="'ann' is not a member"):
@@ -736,7 +736,7 @@ def test_a_admin_hands_over(tmp_path, group):
     assert roster.signers(bob.charter, bob.roster) == {public_bytes(load_group(second).admin)}
     refresh(tmp_path / "ann", second / "roster")
     assert membership(tmp_path / "ann").roster == bob.roster
-    # Its old key and its old files are worth nothing to who knows: neither a list nor an invitation.
+    # Its old key and its old files are worth nothing to who knows: neither a roster nor an invitation.
     for name, content in backup.items():
         (group / name).write_bytes(content)
     for _ in range(5):

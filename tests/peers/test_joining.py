@@ -144,7 +144,7 @@ def test_strangers_are_logged_with_their_source(club, monkeypatch):
 
 @pytest.mark.slow
 def test_two_that_nobody_can_dial_learn_through_a_relay(club, tmp_path, relay):
-    """The relay's program knows neither of them when it starts: the first who comes brings the list."""
+    """The relay's program knows neither of them when it starts: the first who comes brings the roster."""
     hub, process, said = relay
     club.add("cat", listen=False)
     club.add("dan", ["cat"], listen=False)

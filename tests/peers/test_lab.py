@@ -108,7 +108,7 @@ def test_what_is_done_from_another_terminal(tmp_path):
             command("kill", 1, *where)
         with pytest.raises(IdentityError, match="p0 is running already"):
             command("start", 0, *where)
-        with pytest.raises(ParameterError, match="there is no peer 3: they are 0 to 2"):
+        with pytest.raises(ParameterError, match="there is no peer 3: peers are numbered 0 to 2"):
             command("pause", "1-3", *where)
         assert command("start", 1, *where) == {"started": [1]}
         assert command("resume", "2", *where) == {"resumed": [2]}

@@ -246,6 +246,7 @@ def test_charters_come_back_from_their_files():
         ({"network": {"hidden": 4, "personal": ["head", "body"]}}, "nothing to learn together"),
         ({"network": {"hidden": 50_000}}, "300002 parameters; there may be 200000 at most"),
         ({"network": {"hidden": 200_001}}, "expected a whole number <= 200000"),
+        ({"network": {"hidden": 4.5}}, "expected a whole number or nothing, got a number with a point"),
         ({"network": {"parts": [("a", 100_000), ("b", 100_001)]}}, "200001 parameters"),
         ({"network": {"parts": [("a", 2), ("a", 2)]}}, "a name twice"),
         ({"network": {"hidden": 4, "file": "evil.py"}}, "unknown field"),

@@ -227,7 +227,7 @@ def test_a_list_of_members_must_be_the_admins_and_newer():
     assert node.take_roster(0.0, new) != []
     assert node.take_roster(0.0, old) == []  # never back
     assert node.group.roster.version == 2
-    other = SmallGroup("djam")  # a list of another run, by the same admin
+    other = SmallGroup("djam")  # a roster of another run, by the same admin
     assert node.take_roster(60.0, other.change(drop=[1])) == []
     assert node.group.roster.version == 2
     assert (node.mail.gate.refused["signature"], node.mail.gate.refused["run"]) == (6, 1)  # which is no attack
@@ -450,8 +450,8 @@ def test_a_private_peer_spends_nothing_while_nobody_is_there():
     assert all(ledger.exhausted for ledger in group.ledgers)
 
 
-def test_members_without_edges_hear_of_a_newer_list():
-    """A learned graph that begins empty: who joined later brings the list to who knows nobody."""
+def test_members_without_edges_hear_of_a_newer_roster():
+    """A learned graph that begins empty: who joined later brings the roster to who knows nobody."""
     group = without(SmallGroup("learned", edges=[]), 3).start().run(5.0)
     signed = group.change(add=[3])
     group.start(3)
@@ -517,7 +517,7 @@ def test_a_fork_is_named_by_all_and_healed():
     give(group, 1, healed)
     group.run_until(lambda: all(node.group.roster == healed for node in group.nodes.values()), 200.0)
     assert all(node.group.fork is None and not node.errors.alerts for node in group.nodes.values())
-    give(group, 3, other)  # once void, it is an old list like any other
+    give(group, 3, other)  # once void, it is an old roster like any other
     assert not group.nodes[3].errors.alerts
 
 

@@ -517,7 +517,7 @@ WELL = {
         # What lasts is an alert as long as it does; what was healed was never so.
         ({"errors": {"fork": 1}, "error_at": {"fork": NOW - 10_000}}, None),
         ({"errors": {"duplicate": 1}, "error_at": {"duplicate": NOW - 10}}, ("warning", "duplicate")),
-        ({"errors": {"fork": 1}, "alerts": {"fork": "two lists of one version"}}, ("critical", "fork")),
+        ({"errors": {"fork": 1}, "alerts": {"fork": "two rosters of one version"}}, ("critical", "fork")),
         ({"alerts": {"duplicate": "another process, says eve"}}, ("warning", "duplicate")),  # who may lie
         ({"releases_left": 0}, ("info", "privacy")),
         ({"proposal": {"changes": "coupling=2"}}, ("info", "charter")),

@@ -167,7 +167,7 @@ def test_levels_in_upper_case_are_known_and_others_are_told():
     apart = charter(**declared("ward=a|A|b"))  # where nothing else tells levels apart, case does
     rows = rows_of_cells(apart, {"ward": ["A", "a", "B"], "ill": ["no"] * 3}, "here")
     assert (rows.X[:, :2].tolist(), rows.notes) == ([[1, 0], [0, 0], [0, 1]], [])
-    with pytest.raises(ParameterError, match="2 references"):
+    with pytest.raises(ParameterError, match=r"the charter.s field columns is damaged: it must hold 2 references"):
         charter(**declared("age, dose=1|2") | {"features": ["age", "dose"]} | {"columns": _with_references(["1"])})
     with pytest.raises(ParameterError, match="printable"):
         charter(columns=_with_references(["\x1b", None]))

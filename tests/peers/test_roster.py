@@ -290,7 +290,7 @@ def test_a_second_admin_signs_too():
     assert not refused(both, ADMIN)
     assert not refused(both.with_edge(0, 2), SECOND)
     assert not refused(both.with_edge(0, 2), ADMIN)
-    assert refused(first.with_edge(0, 2), SECOND)  # a list without the delegation
+    assert refused(first.with_edge(0, 2), SECOND)  # a roster without the delegation
     assert refused(both, THIRD)
     third = delegated(both, SECOND, THIRD)
     assert not refused(third.with_edge(0, 2), THIRD)

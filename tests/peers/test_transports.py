@@ -286,7 +286,7 @@ def test_messages_are_of_whom_the_certificate_names(people, bare, authority):
 
 
 def test_messages_do_not_go_to_who_sits_at_anothers_endpoint(people, authority, closing):
-    p = people("ann", "bob", linked=False, ann={"seed": None})  # who pre-authentications goes no further than that
+    p = people("ann", "bob", linked=False, ann={"seed": None})  # who pre-authenticates goes no further than that
     p.bob.transport.close()
     eve = closing(transport_of(authority, contact_of("eve", p.bob.contact.endpoint), [p.ann.contact]))
     heard = []
@@ -364,7 +364,7 @@ def test_who_sends_too_much_is_read_more_slowly(people, bare, authority):
 # -- non-members ------------------------------------------------------------------------------------------------------
 
 
-def test_a_non_member_can_bring_a_list_and_do_nothing_else(people, bare, authority):
+def test_a_non_member_can_bring_a_roster_and_do_nothing_else(people, bare, authority):
     """Who was just invited is on no list that others have. Lists are signed, so any member's word will do."""
     p = people("ann", "bob")
     p.ann.transport.keep_roster(b"ours")
@@ -404,7 +404,7 @@ def test_a_visit_is_short_and_non_members_are_few(people, bare, authority):
 
 
 def test_a_certificate_that_is_revoked_is_not_even_good_for_a_visit(people, bare, authority):
-    """Who has stolen it must not be given the list of members, of which its owner may be or not."""
+    """Who has stolen it must not be given the roster, of which its owner may be or not."""
     p = people("ann", "bob", "eve", linked=False)
     serial = p.eve.transport.serial
     assert (

@@ -173,11 +173,11 @@ def test_a_peer_that_does_not_run_says_how_to_start_it(tmp_path):
 
 def test_alerts_and_proposals_are_told(tmp_path):
     proposal = {"run": "1" * 32, "changes": "rate 2 in place of 1", "accept": "coterie peer accept ann"}
-    folder = peer_folder(tmp_path / "ann", alerts={"fork": "two lists of members"}, proposal=proposal)
+    folder = peer_folder(tmp_path / "ann", alerts={"fork": "two rosters"}, proposal=proposal)
     facts = source_of(folder).look().facts
     assert facts["errors"] == ["fork", "disk (2)"]
     told = [event["what"] for event in facts["events"]]
-    assert told[0] == "two lists of members"
+    assert told[0] == "two rosters"
     assert "coterie peer accept ann" in told[-1]
 
 

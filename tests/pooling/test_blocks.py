@@ -93,13 +93,13 @@ def test_losses_and_constants_make_up_a_likelihood(name):
     step = 1.0
     if family.noisy:
         y, step = np.linspace(z - 400.0, z + 400.0, 400_001, retstep=True)
-    randomness = np.exp(family.constant(y, s2) - family.loss(np.full(len(y), z), y, s2)) * step
-    assert randomness.sum() == pytest.approx(1.0, abs=1e-6)
+    probability = np.exp(family.constant(y, s2) - family.loss(np.full(len(y), z), y, s2)) * step
+    assert probability.sum() == pytest.approx(1.0, abs=1e-6)
     if family.noisy:
         slope = family.slope(np.full(len(y), z), y, s2)
-        assert randomness @ slope**2 == pytest.approx(family.curvature(np.array([z]), s2)[0], rel=1e-4)
-        assert randomness @ (y - z) ** 2 == pytest.approx(family.variance(s2), rel=1e-3)
-        assert randomness @ family.excess(np.full(len(y), z), y, s2) == pytest.approx(1.0, rel=1e-4)
+        assert probability @ slope**2 == pytest.approx(family.curvature(np.array([z]), s2)[0], rel=1e-4)
+        assert probability @ (y - z) ** 2 == pytest.approx(family.variance(s2), rel=1e-3)
+        assert probability @ family.excess(np.full(len(y), z), y, s2) == pytest.approx(1.0, rel=1e-4)
 
 
 @pytest.mark.parametrize("columns", [3, 400])

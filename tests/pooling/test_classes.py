@@ -91,8 +91,8 @@ def test_probabilities_are_reliable():
         model = ct.CollaborativeClassifier(design="linear").fit(X[first, :-1], y[first], agents=codes[first])
         probabilities.append(model.predict_proba(X[~first, :-1], agents=codes[~first])[:, 1])
         truth.append(y[~first])
-    randomness, y = np.concatenate(probabilities), np.concatenate(truth)
-    error = [randomness[part].mean() - y[part].mean() for part in np.array_split(np.argsort(randomness), 10)]
+    probability, y = np.concatenate(probabilities), np.concatenate(truth)
+    error = [probability[part].mean() - y[part].mean() for part in np.array_split(np.argsort(probability), 10)]
     assert np.abs(error).max() < 0.03
     assert abs(np.mean(error)) < 0.01
 

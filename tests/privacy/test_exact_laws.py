@@ -44,7 +44,7 @@ class Dice:
     """
 
     def __init__(self, answers, rarest):
-        self.answers, self.used, self.randomness, self.rarest = answers, 0, 1.0, rarest
+        self.answers, self.used, self.probability, self.rarest = answers, 0, 1.0, rarest
         self.open = []  # ways that part from this one where it has no answer any more
         self.first, self.left = None, False
 
@@ -56,12 +56,12 @@ class Dice:
             raise Again
         if self.used == len(self.answers):  # the first choice now, the others later
             first, *others = choices
-            self.open += [([*self.answers, way], self.randomness * way[1]) for way in others]
+            self.open += [([*self.answers, way], self.probability * way[1]) for way in others]
             self.answers.append(first)
-        given, randomness = self.answers[self.used]
-        assert (given, randomness) in choices  # the same answers lead to the same question
-        self.used, self.randomness = self.used + 1, self.randomness * randomness
-        if self.randomness < self.rarest:
+        given, probability = self.answers[self.used]
+        assert (given, probability) in choices  # the same answers lead to the same question
+        self.used, self.probability = self.used + 1, self.probability * probability
+        if self.probability < self.rarest:
             raise Again
         return given
 
@@ -103,7 +103,7 @@ def law_of(sampler, arguments, coins=(), numbers=each, rarest=RAREST):
         dice = Dice(ways.pop()[0], rarest)
         with contextlib.suppress(Again):
             result = run(None, *arguments)
-            law[result] = law.get(result, 0.0) + dice.randomness
+            law[result] = law.get(result, 0.0) + dice.probability
         ways += [way for way in dice.open if way[1] > rarest]
     return law
 

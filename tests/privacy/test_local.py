@@ -38,11 +38,11 @@ def test_noise_on_features_is_laplace_of_the_right_scale(epsilon, bound):
 def test_labels_are_turned_as_often_as_they_should_be(epsilon):
     data = make(rows=20000, p=1)
     turned = perturbed(data, epsilon, seed=2).y != data.y
-    randomness = 1.0 / (1.0 + math.exp(epsilon / 2))
+    probability = 1.0 / (1.0 + math.exp(epsilon / 2))
     # Each of these fails by chance once in 10^5 times.
-    assert stats.binomtest(int(turned.sum()), turned.size, randomness).pvalue > 1e-5
+    assert stats.binomtest(int(turned.sum()), turned.size, probability).pvalue > 1e-5
     plus = data.y == 1.0
-    assert stats.binomtest(int(turned[plus].sum()), int(plus.sum()), randomness).pvalue > 1e-5
+    assert stats.binomtest(int(turned[plus].sum()), int(plus.sum()), probability).pvalue > 1e-5
 
 
 @pytest.mark.slow

@@ -107,8 +107,8 @@ PAIRS = 20_000
 def choices():
     """What 20,000 agents choose at their first wake, all with the same examples, model and neighbour.
 
-    Even agents have the examples, and each is tied to an odd one that has none. The first step has length 1: the model
-    is the vertex.
+    Even agents have the examples, and each is connected to an odd one that has none. The first step has length 1: the
+    model is the vertex.
     """
     rng = np.random.default_rng(3)
     H, y, clip, beta, mu, w = rng.normal(size=(3, 4)), np.array([1.0, -1.0, 1.0]), 0.25, 2.0, 0.08, 0.7

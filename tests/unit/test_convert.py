@@ -297,7 +297,7 @@ def test_a_table_with_tabs(tmp_path):
 def test_rare_words_are_left_out_and_counts_end_at_255(tmp_path):
     (tmp_path / "empty").mkdir()
     for k, domain in enumerate(SIXTEEN_DOMAINS):
-        # "often" is in ten reviews, "rare" in nine; a line end of another system, a broken message, a capital.
+        # "often" is in ten reviews, "rare" in nine; a line end of another system, a broken letter, a capital.
         text = ("OFTEN" if k < 10 else "") + (" rare" if k < 9 else "") + (" many" * 300 if k == 0 else " many")
         (tmp_path / f"{domain}.task.train").write_bytes(b"1\t" + text.encode() + b" \xff\r\n\n")
         (tmp_path / f"{domain}.task.test").write_bytes(b"0\t\n")

@@ -176,7 +176,7 @@ def test_booleans_with_gaps():
 # ------------------------------------------------------------------------------------------------ levels
 
 
-def test_the_most_frequent_level_is_the_reference_and_edges_are_sorted():
+def test_the_most_frequent_level_is_the_reference_and_equally_frequent_ones_are_sorted():
     assert learned([["b"], ["a"], ["c"], ["c"]])[0].names == ("x0=a", "x0=b")
     assert learned([["b"], ["a"]])[0].names == learned([["a"], ["b"]])[0].names == ("x0=b",)
 
@@ -474,9 +474,9 @@ def test_names_at_predict_as_scikit_learn_wants_them():
 )
 def test_a_damaged_description_is_refused(change):
     columns, _ = Columns.learn([[1.0], [2.0]])
-    with pytest.raises(DataError, match="does not describe the columns of a table"):
+    with pytest.raises(DataError, match="the saved description of columns is damaged"):
         Columns.from_dict(columns.to_dict() | change)
-    with pytest.raises(DataError, match="does not describe"):
+    with pytest.raises(DataError, match="the saved description of columns is damaged: KeyError"):
         Columns.from_dict({})
     assert repr(columns) == "Columns(1 -> 1, missing='fill')"
 

@@ -26,7 +26,7 @@ SIGNED = ("logistic", "hinge", "smooth-hinge")
 
 
 def ring(n, rng, apart=1):
-    """A circle of edges, and some across; `apart` circles that are not tied to each other."""
+    """A circle of edges, and some across; `apart` circles that are not connected to each other."""
     i = np.arange(n)
     j = i // apart * apart + (i + 1) % apart if apart > 1 else (i + 1) % n
     k = (i * 7 + 3) % n if apart == 1 else i

@@ -35,9 +35,9 @@ SMALL = {
 }
 
 
-def binomial(trials, randomness):
+def binomial(trials, probability):
     """Bounds of a count, two-sided."""
-    return stats.binom.ppf([RATE / 2, 1 - RATE / 2], trials, randomness)
+    return stats.binom.ppf([RATE / 2, 1 - RATE / 2], trials, probability)
 
 
 def parts(task):

@@ -24,7 +24,7 @@ def cluster():
 
 @pytest.fixture(scope="module")
 def graph(cluster):
-    """Clusters, tied within and not between, and three agents without edges."""
+    """Clusters, connected within and not between, and three agents without edges."""
     random = np.random.default_rng(1)
     W = np.where(cluster[:, None] == cluster, random.random((20, 20)), 0.0)
     W = np.triu(W, 1)

@@ -338,7 +338,7 @@ def test_generated_graphs_have_their_edges(name):
 
 @quick
 @given(st.integers(1, 12), st.integers(1, 8))
-def test_ring_edges_those_within_reach_around_the_circle(n, neighbours):
+def test_ring_connects_those_within_reach_around_the_circle(n, neighbours):
     dense = ring(n, neighbours, weight=0.5).W.toarray()
     for i, j in itertools.product(range(n), repeat=2):
         around = min(abs(i - j), n - abs(i - j))
@@ -347,7 +347,7 @@ def test_ring_edges_those_within_reach_around_the_circle(n, neighbours):
 
 @quick
 @given(st.integers(1, 5), st.integers(1, 5))
-def test_grid_edges_those_one_step_apart(rows, columns):
+def test_grid_connects_those_one_step_apart(rows, columns):
     dense = grid(rows, columns).W.toarray()
     for i, j in itertools.product(range(rows * columns), repeat=2):
         steps = abs(i // columns - j // columns) + abs(i % columns - j % columns)

@@ -129,7 +129,7 @@ def test_everybody_has_one_row(rows, name):
 
 @pytest.mark.parametrize("name", REGRESSORS)
 def test_levels_of_agents_cost_nothing(rows, name):
-    """Agents that differ by constants alone are alike: nobody shrinks an intercept, or edges it to others."""
+    """Agents that differ by constants alone are alike: nobody shrinks an intercept, or ties it to others."""
     X, _, ids = rows
     level = 1e3 * np.random.default_rng(3).normal(size=6)[np.searchsorted(NAMES, ids)]
     f = np.where(X[:, 0] > 0.0, 1.0, -1.0)
@@ -198,8 +198,8 @@ def log_loss(model, test):
     """Mean over agents."""
     ids = np.asarray(test.members)[test.owner]
     right = np.searchsorted(model.classes_, test.y)
-    randomness = model.predict_proba(test.X, agents=ids)[np.arange(test.n_rows), right]
-    losses = np.bincount(test.owner, weights=-np.log(randomness), minlength=test.n)
+    probability = model.predict_proba(test.X, agents=ids)[np.arange(test.n_rows), right]
+    losses = np.bincount(test.owner, weights=-np.log(probability), minlength=test.n)
     return np.mean(losses / test.sizes)
 
 
@@ -231,12 +231,14 @@ def test_probabilities_are_calibrated(name):
     """
     train, test = population(40, 20, seed=6, test=90)
     model = FULL[name]().fit(train.X, train.y, agents=train.owner)
-    randomness = model.predict_proba(test.X, agents=test.owner)[:, 1]
-    error = [randomness[part].mean() - (test.y[part] > 0).mean() for part in np.array_split(np.argsort(randomness), 10)]
+    probability = model.predict_proba(test.X, agents=test.owner)[:, 1]
+    error = [
+        probability[part].mean() - (test.y[part] > 0).mean() for part in np.array_split(np.argsort(probability), 10)
+    ]
     assert np.abs(error).mean() < 0.06
     assert abs(np.mean(error)) < 0.04
     # As confident as it may be: the slope of the log-odds is about 1, if it could be chosen afterwards.
-    odds, slopes = np.log(randomness / (1.0 - randomness)), np.linspace(0.3, 3.0, 55)
+    odds, slopes = np.log(probability / (1.0 - probability)), np.linspace(0.3, 3.0, 55)
     best = slopes[np.argmin([np.logaddexp(0.0, -test.y * slope * odds).sum() for slope in slopes])]
     assert 0.7 < best < 1.4
 

@@ -91,10 +91,10 @@ def test_labels_follow_the_logistic_model(paper):
     Chi-square of the standardised counts, error rate 1e-5 for each of the two parts; the seed is fixed.
     """
     for data in (paper.train, paper.test):
-        randomness = expit(margins(data, paper.targets))
-        groups = np.array_split(np.argsort(randomness), 20)
+        probability = expit(margins(data, paper.targets))
+        groups = np.array_split(np.argsort(probability), 20)
         z = [
-            (np.sum(data.y[g] > 0) - randomness[g].sum()) / np.sqrt(np.sum(randomness[g] * (1.0 - randomness[g])))
+            (np.sum(data.y[g] > 0) - probability[g].sum()) / np.sqrt(np.sum(probability[g] * (1.0 - probability[g])))
             for g in groups
         ]
         assert stats.chi2.sf(np.sum(np.square(z)), df=20) > 1e-5

@@ -151,7 +151,7 @@ def join_group(
     run_id: Annotated[str | None, typer.Option("--run", help="The run's id, as you heard it from the admin.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Join a group with an invitation. Joining again takes over a newer certificate or list of members."""
+    """Join a group with an invitation. Joining again takes over a newer certificate or roster."""
     from ..peers.group.groups import join
     from ..peers.node.audit_log import FILE, AuditLog
     from ..peers.node.settings import read_settings, write_settings
@@ -193,7 +193,7 @@ def edge_members(
     weight: Annotated[float, typer.Option(help="0 for no edge.")] = 1.0,
     as_json: AsJson = False,
 ) -> None:
-    """Connect two members by an edge, in the next version of the list of members."""
+    """Connect two members by an edge, in the next version of the roster."""
     from ..peers.group.groups import edge
 
     roster = edge(folder, one, other, weight)
@@ -212,7 +212,7 @@ def remove_member(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Remove a member from the next version of the list of members. When the member connects, it is told, and stops."""
+    """Remove a member from the next version of the roster. When the member connects, it is told, and stops."""
     from ..peers.group.groups import remove
 
     roster = remove(folder, name, revoked=revoke)
@@ -261,21 +261,21 @@ def update_group(
     roster: Annotated[Path, typer.Argument(help="The file roster of a peer, or of another admin.")],
     as_json: AsJson = False,
 ) -> None:
-    """Take over the list that members hold, after restoring a backup, or when another admin has signed a newer one."""
+    """Take over the roster that members hold, after restoring a backup, or when another admin has signed a newer."""
     from ..peers.group.groups import update
 
     new, healed, lost = update(folder, roster)
     text = f"goes on from version {new.version}"
     if healed:
-        text = f"there were two lists; yours is void from now on\n{_bring(folder, new)}"
+        text = f"there were two rosters; yours is void from now on\n{_bring(folder, new)}"
     if lost:
-        text += f"\nInvite again, because they are on the void list alone: {', '.join(lost)}"
+        text += f"\nInvite again, because they are on the void roster alone: {', '.join(lost)}"
     show({"version": new.version, "healed": healed, "invite_again": lost}, text, as_json)
 
 
 def _bring(folder: Path, roster: Any) -> str:
     return (
-        f"list of members, version {roster.version}: {folder / 'roster'}\n"
+        f"roster, version {roster.version}: {folder / 'roster'}\n"
         f"Bring it to any one peer: coterie peer update FOLDER {folder / 'roster'}"
     )
 
@@ -341,11 +341,11 @@ def _propose(folder: Path) -> str:
 def show_group(
     folder: GroupFolder,
     other: Annotated[
-        Path | None, typer.Argument(help="A list to compare with: of a peer, of another admin, or the file fork.")
+        Path | None, typer.Argument(help="A roster to compare with: of a peer, of another admin, or the file fork.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show members, edges and public numbers of a group or a peer's folder, and whether two lists are compatible."""
+    """Show members, edges and public numbers of a group or a peer's folder, and whether two rosters are compatible."""
     from .._files import read_bounded
     from ..peers.group.charter import charter_in
     from ..peers.group.roster import compared, described, lists_in, read_fork, read_roster, signers, version_text
@@ -404,7 +404,7 @@ def add_admin(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="The file for the second admin.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Allow a second admin to sign lists of members and certificates."""
+    """Allow a second admin to sign rosters and certificates."""
     from ..peers.group.admins import appoint
 
     _show_delegation(folder, appoint(folder, request, to=output), as_json)
@@ -430,7 +430,7 @@ def hand_over_group(
 
 def _show_delegation(folder: Path, path: Path, as_json: bool) -> None:
     text = f"delegation: {path}\nThe other admin runs: coterie group admin accept FOLDER {path.name}\n"
-    text += f"Bring the new list of members to any one peer: coterie peer update FOLDER {folder / 'roster'}"
+    text += f"Bring the new roster to any one peer: coterie peer update FOLDER {folder / 'roster'}"
     show({"delegation": str(path)}, text, as_json)
 
 
@@ -445,7 +445,7 @@ def accept_administration(
     from ..peers.group.admins import accept_delegation
 
     roster = accept_delegation(folder, delegation, run_id)
-    text = f"admin of run {roster.run}; members: {len(roster.members)}; list of members, version {roster.version}\n"
+    text = f"admin of run {roster.run}; members: {len(roster.members)}; roster, version {roster.version}\n"
     text += f"Before you sign, take over what other admins have signed: coterie group update {folder} LIST"
     show({"run": roster.run, "version": roster.version}, text, as_json)
 

@@ -206,7 +206,7 @@ def _numbers(action: str, who: Sequence[str], n: int) -> list[int]:
             raise ParameterError(f"{part!r} is no peer: give numbers, such as 3 or 0-4") from None
         for i in (low, high):
             if not 0 <= i < n:
-                raise ParameterError(f"there is no peer {i}: they are 0 to {n - 1}")
+                raise ParameterError(f"there is no peer {i}: peers are numbered 0 to {n - 1}")
         if high < low:
             raise ParameterError(f"{part}: the first number must be the smaller one")
         found |= set(range(low, high + 1))

@@ -114,7 +114,7 @@ def init_peer(
 def update_peer(
     folder: Folder,
     source: Annotated[
-        Path, typer.Argument(help="A newer list of members, an announcement, a folder of them, or the group's folder.")
+        Path, typer.Argument(help="A newer roster, an announcement, a folder of them, or the group's folder.")
     ],
     as_json: AsJson = False,
 ) -> None:
@@ -123,7 +123,7 @@ def update_peer(
 
     roster, new = update(folder, source)
     told: dict[str, Any] = {"version": roster.version}
-    text = f"list of members, version {roster.version}"
+    text = f"roster, version {roster.version}"
     if source.is_dir() or new:
         told["announcements"] = ["-".join(topic) for topic in new]
         text += f"; new announcements: {', '.join(told['announcements']) or 'none'}"

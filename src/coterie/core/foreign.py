@@ -162,7 +162,7 @@ def _function(function, seen):
         try:
             parts.append(f"{name}={_text(cell.cell_contents, seen)}")
         except ValueError:  # an empty cell
-            raise Opaque(f"there is no {name} yet") from None
+            raise Opaque(f"the variable {name} of an enclosing function has no value yet") from None
     for name in sorted(_globals(function.__code__)):
         if name in function.__globals__:
             parts.append(f"{name}={_text(function.__globals__[name], seen)}")

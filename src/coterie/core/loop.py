@@ -359,7 +359,9 @@ def training_round(method, arrays, own, edge, present, dice, moment, outbox, egr
 
 @kernel
 def publish_all(method, arrays, own, edge, present, dice, moment, outbox, egress, account):
-    """End such a round after all agents have trained: let agents publish, and deliver their messages."""
+    """End a synchronous round of a method that trains: after all agents have trained, they publish and messages are
+    delivered.
+    """
     for k in range(arrays.address.shape[0]):
         if not present[k]:
             continue

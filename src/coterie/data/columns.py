@@ -198,7 +198,7 @@ class Columns:
                 parts=tuple((str(what), None if text is None else str(text)) for what, text in d["parts"]),
             )
         except (KeyError, TypeError, ValueError) as error:
-            raise DataError(f"this does not describe the columns of a table: {error!r}") from error
+            raise DataError(f"the saved description of columns is damaged: {error!r}") from error
         # Columns that were changed by hand are refused here, before they read out of bounds.
         width, kinds = columns.n_features_in, columns.kinds
         sound = (
@@ -218,7 +218,7 @@ class Columns:
             )
         )
         if not sound:
-            raise DataError("this does not describe the columns of a table: its parts are inconsistent")
+            raise DataError("the saved description of columns is damaged: its parts are inconsistent")
         return columns
 
     def __repr__(self) -> str:

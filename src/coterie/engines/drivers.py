@@ -128,7 +128,9 @@ class Driver(ABC):
         changing: bool = False,
         **given: Any,
     ) -> Self:
-        """Return a driver for a problem that may be `changing`."""
+        """Make a driver for `total` wakes from these starting models; `changing`: room for a problem that is replaced
+        during the run.
+        """
         options = options_of(given)
         total = total if options.events is None else len(options.events)
         asked = Asked(problem, method, "wakes", total, ((0, problem),) * (1 + changing), models, seed, None)

@@ -200,8 +200,8 @@ class Shard:
         """
         for goal, batch in enumerate(batches):
             (self._read if self.method.traffic.publishes else self._accept)(goal, batch)
-        for randomness in self._draws(count):
-            self._wake(*randomness)
+        for events in self._draws(count):
+            self._wake(*events)
         if not send:
             return self._summary(0)
         parts = self._published() if self.method.traffic.publishes else self._messages()
@@ -224,8 +224,8 @@ class Shard:
         done = 0 if self.team is None else self.team.run(self, events, loop.NO_LIMIT)  # type: ignore[arg-type]
         while done < order.shape[0]:
             now = slice(done, done + self._room())
-            randomness = (part[now] for part in events)
-            done += loop.run(*self._agents(), *randomness, *self._boxes(), loop.NO_LIMIT)
+            part = (column[now] for column in events)
+            done += loop.run(*self._agents(), *part, *self._boxes(), loop.NO_LIMIT)
             self.settle()
 
     def settle(self) -> bool:

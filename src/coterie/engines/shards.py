@@ -128,12 +128,12 @@ class Shards(Driver):
         begun = []
         for k, shard in enumerate(self.shards):
             first, last = self.cuts[k], self.cuts[k + 1]
-            randomness = probabilities
+            choosing = probabilities
             if not isinstance(probabilities, str):
-                randomness = probabilities[self._posed.graph.start[first] : self._posed.graph.start[last]]
+                choosing = probabilities[self._posed.graph.start[first] : self._posed.graph.start[last]]
             models = asked.models if isinstance(asked.models, str) else asked.models[first:last]
             largest = max(fact.largest for fact in facts)
-            begun.append(shard.begin.remote(self.n, largest, models, randomness, self.goals[k], asked.seed, jobs))
+            begun.append(shard.begin.remote(self.n, largest, models, choosing, self.goals[k], asked.seed, jobs))
         self._get(begun)
 
     @property

@@ -196,8 +196,8 @@ class _Collaborative(FittedEstimator, Estimator):
 
         weights = weights_of(self, parts, members)
         with one_thread():
-            parts, W, tied = smooth(parts, weights)
-        return Populations(tuple(parts), Graph(W) if tied.strength > 0.0 else None, tied)
+            parts, W, smoothed = smooth(parts, weights)
+        return Populations(tuple(parts), Graph(W) if smoothed.strength > 0.0 else None, smoothed)
 
     def _expose(self) -> None:
         """Set the fitted attributes: coefficients in the units of the columns, and the population's parameters."""

@@ -490,7 +490,7 @@ def outliers(model: Any, tested: pd.DataFrame | None = None) -> pd.DataFrame:
     return found
 
 
-def _tests(part: Pooled, names: Sequence[str], tied: bool = False) -> pd.DataFrame:
+def _tests(part: Pooled, names: Sequence[str], smoothed: bool = False) -> pd.DataFrame:
     """Return both tests of every agent that has rows, for deviations before smoothing over edges.
 
     Over all possible data, the posterior mean of a deviation has the covariance V (C_i - C_i S^-1 C_i) V; its squared
@@ -507,7 +507,7 @@ def _tests(part: Pooled, names: Sequence[str], tied: bool = False) -> pd.DataFra
     lines: list[tuple[Any, ...]] = []
     for batch in part.batches(np.arange(part.n)):
         k = batch.agents
-        T = w + (posterior(batch, population) if tied else part.D[k])
+        T = w + (posterior(batch, population) if smoothed else part.D[k])
         C = batch.block(T, family, s2, V).rows(np.broadcast_to(np.eye(q), (len(k), q, q)))
         known = np.trace(C, axis1=1, axis2=2) > 0.0
         M = (C - C @ cov @ C)[:, free][:, :, free]

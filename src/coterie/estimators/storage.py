@@ -177,8 +177,8 @@ def _restored(kind: Any, description: dict[str, Any], arrays: Any) -> Any:
         if encoded is None
         else Columns.from_dict(encoded)
     )
-    tied = {"edge_start", "edge_peer", "edge_weight"} & set(arrays)
-    graph = Graph.from_arrays(arrays["edge_start"], arrays["edge_peer"], arrays["edge_weight"]) if tied else None
+    linked = {"edge_start", "edge_peer", "edge_weight"} & set(arrays)
+    graph = Graph.from_arrays(arrays["edge_start"], arrays["edge_peer"], arrays["edge_weight"]) if linked else None
     models = model._unpacked(described, arrays, len(members), len(columns.names), graph)
     model._take(columns, members, description["agent_column"], models)
     return _as_given(model, description) if "graph" in description["parameters"] else model

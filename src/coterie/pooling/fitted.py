@@ -183,9 +183,9 @@ class Pooled(AroundCommon, Fitted):
         share = beyond.sum(axis=0) / np.maximum(wide.sum(axis=0), 1)
         # With m training rows, the share of new rows outside is Beta(2, m - 1), one draw for each agent.
         m, asked_for = sizes.astype(float), np.bincount(of, minlength=len(asked)) / len(of)
-        randomness = float(asked_for @ (2.0 / (m + 1.0)))
+        expected = float(asked_for @ (2.0 / (m + 1.0)))
         spread = np.sqrt(asked_for**2 @ (2.0 * np.maximum(m - 1.0, 0.0) / ((m + 1.0) ** 2 * (m + 2.0))))
-        beyond_chance = (share > max(0.5, randomness + 4.0 * spread)) & (wide.sum(axis=0) >= 10)
+        beyond_chance = (share > max(0.5, expected + 4.0 * spread)) & (wide.sum(axis=0) >= 10)
         return {int(k): float(share[k]) for k in np.flatnonzero(beyond_chance)}
 
     @property

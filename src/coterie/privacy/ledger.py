@@ -506,7 +506,7 @@ class _Journal:
         self.records.append(record)
 
     def cut(self) -> None:
-        """Remove a torn record, if no release is left to debit in its place."""
+        """Remove an incomplete last record; call it only if no release is left that would overwrite it."""
         os.ftruncate(self.log.file.fileno(), self.log.size)
         sync(self.log.file.fileno())
         self.torn = False

@@ -121,7 +121,8 @@ def Private(  # noqa: N802 - named like the classes of methods
         steps = integer("wakes_per_agent", wakes_per_agent)
         if form in ONE_RELEASE and steps != 1:
             raise ParameterError(
-                f"wakes_per_agent={steps}: {ONE_RELEASE[form]} makes one release, and all else is free"
+                f"wakes_per_agent={steps}: {ONE_RELEASE[form]} makes one release, however often agents wake: "
+                "leave wakes_per_agent out"
             )
     exponential = form is PrivateBoosting
     choices = ("exponential",) if exponential else ("gaussian", "laplace")

@@ -116,7 +116,7 @@ def _above(columns: pd.Index, depth: int) -> list[str]:
 
 
 def _runs(columns: pd.Index, level: int) -> list[tuple[str, int]]:
-    """Return the texts over neighbouring columns that agree up to a level, and the number of columns of each."""
+    """Return the headings of one level of the columns, each with the number of neighbouring columns it spans."""
     runs = groupby(columns, key=lambda key: key[: level + 1])
     return [(_setting(columns.names[level], key[level]), len(list(same))) for key, same in runs]
 

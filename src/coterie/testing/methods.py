@@ -107,9 +107,10 @@ class _Guarded(np.ndarray):
 
     def _check(self, key: Any) -> None:
         size = self.shape[0] if self.ndim else 0
-        for at in [key.start, key.stop] if isinstance(key, slice) else [key]:
+        ends = {"entries from": key.start, "entries up to": key.stop} if isinstance(key, slice) else {"entry": key}
+        for words, at in ends.items():
             if isinstance(at, int | np.integer) and not -size <= at < size + isinstance(key, slice):
-                raise IndexError(f"{key!r} of {size} number(s)")
+                raise IndexError(f"{words} {at} of an array of {size}")
 
     def __getitem__(self, key: Any) -> Any:
         self._check(key)
@@ -163,8 +164,8 @@ class _Watched:
             ) from error
         demand(
             not self.outbox.cursor[REFUSED],
-            f"{handler.__name__} posts more, or longer, messages than the {self.method.traffic.max_messages} of "
-            f"{self.outbox.text.shape[1]} numbers that it declares",
+            f"{handler.__name__} posts more than max_messages = {self.method.traffic.max_messages} messages, or one of "
+            f"more than {self.outbox.text.shape[1]} numbers",
         )
         posted = range(0 if lenient else self.outbox.cursor[TAIL])
         return [message for h in posted for message in self._posted(handler.__name__, k, h)]

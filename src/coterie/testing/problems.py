@@ -128,4 +128,7 @@ def calm(method: Any) -> Problem:
         posed = Problem.separate(AgentData(X, labels, agents=owner, members=range(problem.n)), problem.graph, loss=loss)
         if fits(method, posed):
             return posed
-    raise ContractError(f"{method!r} minimises no objective, and has neither the squared nor the logistic loss")
+    raise ContractError(
+        f"check_method has no problem for {method!r}: it minimises no objective, and takes neither the squared nor the "
+        "logistic loss"
+    )

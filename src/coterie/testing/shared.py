@@ -75,7 +75,8 @@ def hosted(method: Any, problem: Problem, start: np.ndarray, events: Any, compil
         done += run(method, arrays, own, edge, *rest, outbox, egress, account, loop.NO_LIMIT)
         demand(
             not outbox.cursor[REFUSED],
-            f"it posts more, or longer, messages in one event than the {method.traffic.max_messages} it declares",
+            f"it posts more than max_messages = {method.traffic.max_messages} messages in one event, or one of more "
+            f"than {outbox.text.shape[1]} numbers",
         )
         if outbox.cursor[NEEDS_ROOM]:
             arrays, edge = loop.widen(method, arrays, edge, outbox)

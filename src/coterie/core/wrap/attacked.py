@@ -1,4 +1,4 @@
-"""Agents that send other messages than the method prescribes: ``Attacked(method, agents, lie)``.
+"""Agents that send other messages than the method prescribes: ``Attacked(method, agents, attack)``.
 
 Liars follow the method, but change the models in the messages that they send. With theta the liar's own model, and m
 and s the mean and standard deviation of the models that its honest neighbours have sent to the liar, coordinate by
@@ -7,7 +7,7 @@ coordinate, the message becomes
     own theta + mean m + spread s + noise N(0, 1) + shift.
 
 ======================  =========================================================================================
-lie                     coefficients, and source
+attack                  coefficients, and source
 ======================  =========================================================================================
 ``"sign-flip"``         own = -1
 ``"scaled"``            own = 10
@@ -83,7 +83,7 @@ class Attack(NamedTuple):
 
     @property
     def looks(self):
-        """Return whether the lie depends on the models of neighbours."""
+        """Return whether the attack depends on the models of neighbours."""
         return self.mean != 0.0 or self.spread != 0.0
 
 
@@ -105,7 +105,7 @@ class Gaussian(NamedTuple):
         return discrete_gaussian(stream, GRID) / GRID if stream[0] != 0 else 0.0
 
 
-#: Lies, by name.
+#: Attacks, by name.
 ATTACKS = {
     "sign-flip": Attack(own=-1.0),
     "scaled": Attack(own=10.0),
@@ -154,26 +154,26 @@ def known_to(agents, data, edges, c):
 @noinline
 def falsify(self, data, me, edges, outbox, first):
     """Replace the models in a liar's messages from ``first`` on."""
-    lie = self.lie
-    looks = lie.mean != 0.0 or lie.spread != 0.0
+    attack = self.attack
+    looks = attack.mean != 0.0 or attack.spread != 0.0
     for h in range(first, outbox.cursor[TAIL]):
         if (self.models >> outbox.kind[h]) & 1 == 0:  # not a model
             continue
         text = outbox.text[h]
         for c in range(outbox.length[h]):
-            value = lie.own * text[c] + lie.shift
+            value = attack.own * text[c] + attack.shift
             if looks:
                 mean, spread = known_to(self.agents, data, edges, c)
-                value += lie.mean * mean + lie.spread * spread
-            text[c] = value + lie.noise * self.source.draw(me.stream)
+                value += attack.mean * mean + attack.spread * spread
+            text[c] = value + attack.noise * self.source.draw(me.stream)
 
 
-def _liars(method, agents, lie="sign-flip"):
+def _liars(method, agents, attack="sign-flip"):
     """Check and complete the fields of an attacked method; refuse a method whose messages are not models."""
     method = resolve_method(method)
-    lie = named("lie", lie, ATTACKS, ", or pass a ct.robust.Attack(...)")
-    if not isinstance(lie, Attack):
-        raise ParameterError(f"lie={lie!r} must be one of {', '.join(ATTACKS)}, or a ct.robust.Attack(...)")
+    attack = named("attack", attack, ATTACKS, ", or pass a ct.robust.Attack(...)")
+    if not isinstance(attack, Attack):
+        raise ParameterError(f"attack={attack!r} must be one of {', '.join(ATTACKS)}, or a ct.robust.Attack(...)")
     if isinstance(agents, str) or not isinstance(agents, Iterable):
         raise ParameterError(f"agents={agents!r} must be a list of agents' numbers, from 0 on")
     numbers = np.unique(np.array([integer("agents", k, least=0) for k in agents], np.int64))
@@ -183,8 +183,8 @@ def _liars(method, agents, lie="sign-flip"):
         raise MismatchError(f"{method!r} is private, or learns its graph: attacks on such methods are not supported")
     refuse_server(
         method,
-        "and its messages differ by kind, models down and answers with their weight up, for which no lie is defined: "
-        "a lie would be",
+        "and its messages differ by kind, models down and answers with their weight up, for which no attack is "
+        "defined: an attack would be",
         f"ct.robust.flip_labels(data, agents) for clients that lie with their data, or {WITHOUT_SERVER}",
     )
     models = sum(1 << kind for kind, message in method.messages.items() if isinstance(message, Vector))
@@ -195,13 +195,13 @@ def _liars(method, agents, lie="sign-flip"):
             else "use one whose messages are models, such as ct.CoordinateDescent() or ct.gossip.DPSGD(...), or lie "
             "with data, ct.robust.flip_labels(data, agents)"
         )
-        raise MismatchError(f"{method!r} sends more than models, for which no lie is defined: {instead}")
-    if lie.looks and not (method.edges.copies or isinstance(method, Robust)):
-        raise MismatchError(f"{method!r} keeps no models of neighbours, which {lie!r} needs")
-    return method, numbers, lie, int(method.traffic.dice), Gaussian() if lie.noise else Silence(), models
+        raise MismatchError(f"{method!r} sends more than models, for which no attack is defined: {instead}")
+    if attack.looks and not (method.edges.copies or isinstance(method, Robust)):
+        raise MismatchError(f"{method!r} keeps no models of neighbours, which {attack!r} needs")
+    return method, numbers, attack, int(method.traffic.dice), Gaussian() if attack.noise else Silence(), models
 
 
-@made_by(_liars, lambda self: (self.method, self.agents.tolist(), self.lie))
+@made_by(_liars, lambda self: (self.method, self.agents.tolist(), self.attack))
 @method
 class Attacked(NamedTuple):
     """A method with liars: agents that follow the method, but change the models in the messages they send.
@@ -216,7 +216,7 @@ class Attacked(NamedTuple):
         defence. Compression goes around this composition.
     agents : list of int
         Numbers of the liars.
-    lie : "sign-flip", "scaled", "noise", "constant", "little", "inner-product", or a Lie
+    attack : "sign-flip", "scaled", "noise", "constant", "little", "inner-product", or a ct.robust.Attack
 
     Examples
     --------
@@ -238,7 +238,7 @@ class Attacked(NamedTuple):
 
     method: Any
     agents: np.ndarray
-    lie: Any = ATTACKS["sign-flip"]
+    attack: Any = ATTACKS["sign-flip"]
     inner_dice: int = 0
     source: Any = Silence()  # source of noise
     models: int = 1  # bit mask of the kinds of messages that are models
@@ -248,7 +248,7 @@ class Attacked(NamedTuple):
     wake, round, prepare, publish = parts.wake, parts.round, parts.prepare, parts.publish
 
     def __repr__(self):
-        return f"Attacked({self.method!r}, {self.agents.tolist()}, {self.lie!r})"
+        return f"Attacked({self.method!r}, {self.agents.tolist()}, {self.attack!r})"
 
     @property
     def liars(self):
@@ -259,13 +259,13 @@ class Attacked(NamedTuple):
 
     @property
     def publishes(self):
-        """Return whether messages may be stored once: not if the lie in the initial exchange depends on neighbours."""
-        return self.method.traffic.publishes and not self.lie.looks
+        """Return whether messages may be stored once: not if the first messages' attack depends on neighbours."""
+        return self.method.traffic.publishes and not self.attack.looks
 
     @property
     def dice(self):
         """The method's random numbers, and a key for noise."""
-        return self.inner_dice + (KEY if self.lie.noise else 0)
+        return self.inner_dice + (KEY if self.attack.noise else 0)
 
     def fit_for(self, problem):
         """Refuse a problem without those agents, or one that the method cannot solve."""
@@ -281,7 +281,7 @@ class Attacked(NamedTuple):
     def edit(self, data, me, edges, dice, outbox, first):
         """Replace the models that liars send."""
         if me.lies:
-            if self.lie.noise != 0.0 and dice.shape[0] > 0:
+            if self.attack.noise != 0.0 and dice.shape[0] > 0:
                 open_stream(dice, me.stream)
             falsify(self, data, me, edges, outbox, first)
 

@@ -34,7 +34,7 @@ function num(value, digits = 4) {
 }
 const percent = (share) => { const value = 100 * share; return `${(Math.abs(value) >= 9.95 ? value.toFixed(0) : value.toFixed(1)).replace("-", "−")}\u00a0%`; };
 const size = (bytes) => (bytes >= 1e9 ? `${num(bytes / 1e9, 3)} GB` : bytes >= 1e6 ? `${num(bytes / 1e6, 3)} MB` : bytes >= 1e3 ? `${num(bytes / 1e3, 3)} kB` : `${count(bytes)} bytes`);
-const roomy = (wide, narrow) => (innerWidth < 620 ? narrow : wide); // of a drawing, so that its messages stay legible
+const roomy = (wide, narrow) => (innerWidth < 620 ? narrow : wide); // of a drawing, so that its letters stay legible
 const say = (text) => { $("live").textContent = text; };
 
 // -- agents -----------------------------------------------------------------------------------------------------------
@@ -569,7 +569,7 @@ function medianOf(values) { const there = values.filter(isNumber).sort((a, b) =>
 
 let map = null;
 const NEARNESS = {
-  graph: ["Agents that are tied are drawn close to each other; a darker line is a heavier edge.", "neighbours", "weight of the edge"],
+  graph: ["Agents joined by an edge are drawn close to each other; a darker line is a heavier edge.", "neighbours", "weight of the edge"],
   correlations: ["Agents whose tasks are alike are close to each other; those on opposite sides are opposite.", "Most related agents", "correlation"],
   models: ["Agents with similar models are close to each other; those with few rows are near the common model.", "Nearest agents", "distance"],
 };

@@ -106,11 +106,13 @@ def accept_delegation(folder: Where, delegation_file: Where, run: str | None = N
     if not (where / "admin.key").is_file():
         raise IdentityError(f"{where} holds no key of an admin: coterie group admin init {where}")
     if (where / "group.json").exists():
-        raise IdentityError(f"{where} is a group's folder already: take newer lists with coterie group update {where}")
+        raise IdentityError(
+            f"{where} is a group's folder already: take newer rosters with coterie group update {where}"
+        )
     found = APPOINTMENTS.read(read_bounded(delegation_file), what)
     if run is not None and found.charter.run != run:
         raise DataError(f"{what} is for run {found.charter.run}, and not for {run!r:.80}")
-    roster = read_roster(found.roster, found.charter, f"the list in {what}")
+    roster = read_roster(found.roster, found.charter, f"the roster in {what}")
     key = ids.public_bytes(ids.read_key(where / "admin.key", SigningKey, "an Ed25519 key"))
     if key not in signers(found.charter, roster, version=roster.version + 1):
         raise DataError(f"{what} is not for the admin in {where}, whose key is {key[:4].hex()}")

@@ -101,7 +101,7 @@ def amend(group: Where, **changes: Any) -> Charter:
             drafted(loaded.folder / "roster", signed) as new_roster,
         ):
             body = encoded(Amendment(charter, signed))
-            post(loaded, CHARTER, old.run, body, "the new charter with its list of members")
+            post(loaded, CHARTER, old.run, body, "the new charter with its roster")
             rename(new_charter, loaded.folder / "charter.json")
             rename(new_roster, loaded.folder / "roster")
         return charter
@@ -168,7 +168,7 @@ def read_amendment(announcement: Announcement) -> Amendment:
         raise DataError(
             f"{what} says that it follows run {found.charter.amends}: the announcement is wrong, ask the admin"
         )
-    read_roster(found.roster, found.charter, f"the list of members of {what}")
+    read_roster(found.roster, found.charter, f"the roster of {what}")
     return found
 
 
@@ -202,7 +202,7 @@ def accept(folder: Where, run: str | None = None) -> Accepted:
     if new.admin not in signers(charter, roster):
         raise DataError(f"run {new.run} is signed by an admin of another group: do not accept it")
     what = f"the charter of run {new.run}"
-    first = read_roster(found.roster, new, f"the list of members of {what}")
+    first = read_roster(found.roster, new, f"the roster of {what}")
     _own_entry(peer, first, what, before=_own_entry(peer, roster, str(peer.folder / "roster")))
     check_usable(new, what)
     notes, changes = _notes(peer.folder, charter, new), differences(charter, new)

@@ -246,7 +246,7 @@ class Charter(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     radius: Positive = GRAPH_RADIUS
     rate: Positive = 1.0
     message_bytes: Annotated[int, Meta(ge=1_000, le=MAX_MESSAGE_BYTES)] = (
-        400_000  # a list of 1,000 members takes 200 kB
+        400_000  # a roster of 1,000 members takes 200 kB
     )
     messages_per_second: Positive = 50.0
     admin: PublicKey
@@ -323,7 +323,7 @@ def _check_network(charter: Charter) -> None:
             "or --epsilon"
         )
     if charter.learned is not None:
-        raise ParameterError("learned does not go with a network: its edges are those of the list of members")
+        raise ParameterError("learned does not go with a network: its edges are those of the roster")
     if charter.design is not None:
         raise ParameterError("design is for linear models: make the charter from columns, and give center and scale")
     if charter.loss != usual_loss(charter.method, charter.labels is not None, False):
@@ -336,6 +336,10 @@ def _check_network(charter: Charter) -> None:
         )
 
 
+def _damaged_columns(why: str) -> ParameterError:
+    return ParameterError(f"the charter's field columns is damaged: {why}")
+
+
 def _check_columns(charter: Charter) -> None:
     """Refuse an encoding and a design that do not fit together, so that no index is out of bounds."""
     width, columns, design = len(charter.features), charter.columns, charter.design
@@ -343,21 +347,21 @@ def _check_columns(charter: Charter) -> None:
         width = len(columns.parts)
         allowed = {"value": ("number",), "level": ("text", "category"), "missing": ("number", "text", "category")}
         if not len(columns.kinds) == len(columns.fills) == len(charter.features):
-            raise ParameterError(f"columns must hold {len(charter.features)} kinds and fills, one for each feature")
+            raise _damaged_columns(f"it must hold {len(charter.features)} kinds and fills, one for each feature")
         if columns.references and len(columns.references) != len(charter.features):
-            raise ParameterError(f"columns must hold {len(charter.features)} references, one for each feature")
+            raise _damaged_columns(f"it must hold {len(charter.features)} references, one for each feature")
         for text in (*(columns.references or ()), *(text for _, text in columns.parts)):
             if text is not None and not text.isprintable():
-                raise ParameterError(f"columns: the level {text!r:.80} must be of printable characters")
+                raise _damaged_columns(f"the level {text!r:.80} must be of printable characters")
         if len(columns.source) != width or not width or any(j >= len(columns.kinds) for j in columns.source):
-            raise ParameterError(
-                "columns: source must name a feature for each of the parts, and there must be at least one part"
+            raise _damaged_columns(
+                "source must name a feature for each of the parts, and there must be at least one part"
             )
         for j, (what, text) in zip(columns.source, columns.parts, strict=True):
             if columns.kinds[j] not in allowed[what] or (what == "level") != (text is not None):
-                raise ParameterError(f"columns: {what!r} {text or ''} is no part of a {columns.kinds[j]}")
+                raise _damaged_columns(f"{what!r} {text or ''} is no part of a {columns.kinds[j]}")
         if len(set(zip(columns.source, columns.parts, strict=True))) < width:
-            raise ParameterError("columns holds a part twice: each must be there once")
+            raise _damaged_columns("it holds a part twice: each must be there once")
     if design is not None:
         bent = [k for k, _ in design.knots]
         size = width - len(bent) + sum(len(knots) - 4 for _, knots in design.knots)

@@ -135,9 +135,9 @@ class Group:
         signed, most = sign_roster(roster, self.admin), self.charter.message_bytes - OVERHEAD_BYTES
         if len(signed) > most:
             raise ParameterError(
-                f"a list of {len(roster.members)} members and {len(roster.edges)} edges takes {len(signed)} bytes, and "
-                f"messages of this run carry {most}: use fewer edges, or agree on longer messages (coterie group amend "
-                f"{self.folder} --set message_bytes={min(MAX_MESSAGE_BYTES, 2 * self.charter.message_bytes)})"
+                f"a roster of {len(roster.members)} members and {len(roster.edges)} edges takes {len(signed)} bytes, "
+                f"and messages of this run carry {most}: use fewer edges, or agree on longer messages (coterie group "
+                f"amend {self.folder} --set message_bytes={min(MAX_MESSAGE_BYTES, 2 * self.charter.message_bytes)})"
             )
         return signed
 
@@ -370,7 +370,7 @@ def update(group: Where, roster_file: Where) -> Updated:
     admin resolves: the next version continues the given roster and declares the admin's own one void. Peers of both
     branches take over the next version. Members that only the void branch has must be invited again.
     """
-    content, what = read_bounded(roster_file), f"the list {os.fspath(roster_file)}"
+    content, what = read_bounded(roster_file), f"the roster {os.fspath(roster_file)}"
     with admin_at(group, signing=False) as loaded:
         mine, theirs = loaded.roster, read_roster(content, loaded.charter, what, held=loaded.roster)
         match relation(mine, theirs):

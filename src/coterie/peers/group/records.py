@@ -120,5 +120,6 @@ def _explained(text: str, kind: type[Any]) -> str:
         known = next((_choices(field.type) for field in msgspec.structs.fields(kind) if field.name == place), [])
         found = reason.removeprefix("Invalid enum value ")
         return f"{place}={found} is not known: choose one of {', '.join(known)}"
+    reason = reason.replace("got `float`", "got a number with a point")
     found = re.sub(r"`([\w |]+)`", lambda words: " or ".join(_WORDS.get(w, w) for w in words[1].split(" | ")), reason)
     return f"{place}: {found[:1].lower()}{found[1:]:.300}" if place else found[:300]

@@ -435,7 +435,7 @@ def described(fork: Fork, charter: Charter) -> str:
     gone = sorted({member.name for member in held.members} ^ {member.name for member in other.members})
     differ = f" They differ in {', '.join(gone[:10])}{', ...' if len(gone) > 10 else ''}." if gone else ""
     return (
-        f"the list of members has forked: {version_text(held)}, signed by {by[:4].hex()}, is kept; "
+        f"the roster has forked: {version_text(held)}, signed by {by[:4].hex()}, is kept; "
         f"{version_text(other)}, signed by {other_by[:4].hex()}, does not continue it.{parted}{differ} To heal it, "
         f"{HOW_TO_HEAL}"
     )

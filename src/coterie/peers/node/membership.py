@@ -93,7 +93,7 @@ class Members:
         if signed == self.signed or (self.fork is not None and signed == self.fork.other):
             return News("nothing", self.roster)
         if by is not None and not (self._unnamed if by == NOBODY else self._named).take(by, now):
-            raise Refused("rate", f"lists of members from {by}")
+            raise Refused("rate", f"rosters from {by}")
         if len(signed) > self._charter.message_bytes:  # no message could have carried it
             raise Refused("size", f"a roster of {len(signed)} bytes")
         try:

@@ -297,7 +297,7 @@ class Node:
             # Both rosters go to the neighbours, so that all members and the admin can detect the fork.
             return [self._packet(j, wire.ROSTER, one) for j in self._near() for one in (group.signed, signed)]
         if news.what == "removed":
-            version = f"list of members, version {news.roster.version}"
+            version = f"roster, version {news.roster.version}"
             self.errors.report("removed", f"the admin has removed this peer from the group ({version})", alert=True)
         if news.what != "newer":
             return []

@@ -264,7 +264,7 @@ class Channel(asyncio.BufferedProtocol):
                         if body is None:
                             hub.drop("from", self.name or "", "too large")  # the frame was skipped
                         elif kind == LIST and not self._lists.take(self.last_in):
-                            hub.drop("from", self.name or "", "too many lists")
+                            hub.drop("from", self.name or "", "too many rosters")
                         else:
                             hub.take(self, kind, body)
                         if self.stage == OVER:

@@ -225,7 +225,7 @@ class Hub:
         try:
             self._roster(signed)
         except Exception:
-            log.exception("%s could not take a list of members", self.me)
+            log.exception("%s could not take a roster", self.me)
 
     def publish(self, signed: bytes) -> None:
         """Send a roster to all connected members."""

@@ -98,7 +98,7 @@ class Memory:
         self._dropped: dict[int, Counter[str]] = {}
         self._revoked: frozenset[str] = frozenset()
         self._kept: bytes | None = None  # the roster for non-members
-        # By address of a visitor: the rosters that were exchanged.
+        # By address of a non-member: the rosters that were exchanged.
         self._visited: dict[int, tuple[bytes | None, bytes | None]] = {}
         self._counting = threading.Lock()
         self._receiving = threading.RLock()  # held while a packet is delivered, so that close can wait for it

@@ -90,13 +90,13 @@ class Gate:
         except Refused as error:
             raise Refused(error.reason, f"from {owner}: {error}") from None
         if packet.version != VERSION:
-            raise Refused("version", f"{packet.version} from {owner}; this is {VERSION}")
+            raise Refused("version", f"packet version {packet.version} from {owner}; this peer speaks {VERSION}")
         if packet.run != self.run:
-            raise Refused("run", f"{packet.run.hex()} from {owner}; this is {self.run.hex()}")
+            raise Refused("run", f"packet of run {packet.run.hex()} from {owner}; this peer is in run {self.run.hex()}")
         if packet.sender != owner:
             raise Refused("sender", f"{packet.sender} by the key of {owner}")
         if packet.to not in (self.address, EVERYONE):
-            raise Refused("recipient", f"from {owner} for {packet.to}; this is {self.address}")
+            raise Refused("recipient", f"from {owner} for {packet.to}; this peer is {self.address}")
         key = self._keys[owner]
         last = self.last.get(key, (0, 0))
         if packet.session == last[0] and packet.sequence <= last[1]:
