@@ -102,17 +102,15 @@ class InColumns(NamedTuple):
     """C_i itself: for agents with at least as many rows as columns."""
 
     C: np.ndarray  # (k, q, q)
-    Q: np.ndarray  # (k, q, q): I + L' H L with V = L L'
+    Q: np.ndarray  # (k, q, q): I + H V
 
     @classmethod
     def of(cls, H: np.ndarray, V: np.ndarray) -> InColumns:
         """From Hessians (k, q, q)."""
-        L, q = root(V), H.shape[1]
-        HL = H * L if L.ndim == 1 else H @ L
-        Q = HL * L[:, None] if L.ndim == 1 else np.matmul(L.T, HL)
+        # As (I + H V)^-1 H: in H - H L (I + L' H L)^-1 L' H, digits are lost where rows say much more than V does.
+        Q, q = H * V if V.ndim == 1 else H @ V, H.shape[1]
         Q[:, np.arange(q), np.arange(q)] += 1.0
-        # (I + H V)^-1 H = H - H L (I + L' H L)^-1 L' H
-        C = H - np.matmul(HL, np.linalg.solve(Q, HL.transpose(0, 2, 1)))
+        C = np.linalg.solve(Q, H)
         return cls(0.5 * (C + C.transpose(0, 2, 1)), Q)
 
     def log_det(self) -> float:

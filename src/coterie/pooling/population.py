@@ -19,17 +19,22 @@ import numpy as np
 
 from .blocks import times
 from .families import NOISY, Family
+from .leaps import Leaps
 from .sample import Sample, Seen, There
 from .sums import LostError, Sums, total
 
 #: Variance, in standard units, below which a coordinate is taken not to differ between agents.
 SMALLEST = 2e-9
+#: The same of the noise.
+LEAST_NOISE = 1e-7
 #: Precision of the common intercept: flat.
 FLAT = 1e-6
 #: Over-relaxation of the fixed points: 1.5 is safe and 2 is not.
 RELAX = 1.5
 #: A diagonal V is good enough to shrink a full one to it when a round gains less than this, in nats.
 START_FULL = 0.1
+#: What all rounds to come may gain, in units of what one may.
+WHOLE = 2.0
 
 
 class Population(NamedTuple):
@@ -133,26 +138,59 @@ class Learner:
         self.logs = PooledLogs(free[:-1], n, deviations == "scalar")
         self.to_be_full = deviations == "full"
         self.psi, self.rounds = self.V, 0
+        self.value, self.weights, self.leaps = -np.inf, np.empty(0), Leaps()  # see round()
 
     def run(self, tol: float = 3e-3, rounds: int = 150) -> Learner:
         """Rounds until one gains less than `tol` nats of evidence (more, in proportion, for more than 50 agents)."""
         many, since = max(1.0, self.n / 50.0), self.rounds
         while self.rounds < since + rounds:
-            change, k = self.round() / many, self.rounds - since
+            at = self.logarithms()
+            change, k = self.round(self.leaps.ready) / many, self.rounds - since
+            end = self.logarithms()
+            # Of classes and counts, what the steps raise is no evidence: it is corrected.
+            on = self.leaps.after(at, end, self.weights, self.value) if self.family.noisy else end
             if self.to_be_full and self.V.ndim == 1:
                 if (change < START_FULL and k > 4) or k > 31:
-                    self.psi, self.V, since = self.V, np.diag(self.V), self.rounds
-            elif change < tol and k > 4:
+                    self.psi, self.V, since, self.leaps = self.V, np.diag(self.V), self.rounds, Leaps()
+                    continue
+            elif change < tol and self.leaps.left < WHOLE * tol * many and k > 4:
                 break
+            if on is not end:
+                self.set_logarithms(on)
         return self
 
-    def round(self) -> float:
-        """One Newton step (more, before the first) and one step of the strengths; about how many nats were gained."""
+    def logarithms(self) -> np.ndarray:
+        """Of all strengths; of a full V, in units of the diagonal that it is shrunk to."""
+        logs, k = self.logs, np.flatnonzero(self.free)
+        rest = [np.log(self.r), np.log(self.s2)]
+        if self.V.ndim == 1:
+            return np.append(np.log(self.V[k]), [logs.mu, np.log(logs.tau2), *rest])
+        unit = np.sqrt(self.psi[k])
+        e, U = np.linalg.eigh(self.V[np.ix_(k, k)] / np.outer(unit, unit))
+        return np.append((U * np.log(np.maximum(e, 1e-300))) @ U.T, rest)
+
+    def set_logarithms(self, x: np.ndarray) -> None:
+        """Strengths from these."""
+        logs, k = self.logs, np.flatnonzero(self.free)
+        self.r, self.s2 = float(np.clip(np.exp(x[-2]), 1e-4, 1e6)), max(float(np.exp(x[-1])), LEAST_NOISE)
+        self.V = np.zeros_like(self.V)
+        if self.V.ndim == 1:
+            self.V[k] = np.maximum(np.exp(x[: len(k)]), SMALLEST)
+            logs.mu, logs.tau2 = float(x[-4]), float(np.clip(np.exp(x[-3]), 1e-3, 25.0))
+            return
+        unit, (e, U) = np.sqrt(self.psi[k]), np.linalg.eigh(x[:-2].reshape(len(k), len(k)))
+        self.V[np.ix_(k, k)] = (U * np.exp(e)) @ U.T * np.outer(unit, unit)
+
+    def round(self, evidence: bool = False) -> float:
+        """One Newton step (more, before the first) and one step of the strengths; about how many nats were gained.
+
+        With the evidence of the strengths before it as ``value``, up to a constant, if asked for.
+        """
         if self.progress is not None:
             self.progress()
         family, r, slopes = self.family, self.r, slice(0, len(self.w) - 1)
         for _ in range(30 if self.rounds == 0 and not family.noisy else 1):
-            mode = self.step()
+            mode = self.step(evidence)
             if mode.moved < 1e-3:
                 break
         self.rounds += 1
@@ -160,10 +198,19 @@ class Learner:
         G = mode.C - mode.CSC  # minus twice the gradient of the log-determinants in V
         own = float(np.maximum(1.0 - r * np.diag(mode.cov)[slopes], 1e-6).sum())
         used = float(np.sum(np.diag(G) * V if V.ndim == 1 else G * V))
+        weights = np.append(own + 1e-6, self.rows)
+        self.value = mode.log_evidence + mode.moved - (0.5 * self.rows * np.log(self.s2) if family.noisy else 0.0)
         if V.ndim == 1:
+            counted = np.diag(G) * V
+            self.value += self.logs.log_prior(V, counted**2 / (2.0 * self.n))
+            self.weights = np.concatenate([np.maximum(counted[self.free], 1e-6), [1e-6, 1e-6], weights])
             self.V, change = self.logs.step(V, np.diag(G), mode.there.squares, mode.there.cross)
         else:
             personal = np.flatnonzero(self.free)
+            k = len(personal)
+            logs = self.logarithms()[:-2].reshape(k, k)
+            self.value -= 0.25 * k * float(np.trace(logs) + np.exp(-np.linalg.eigvalsh(logs)).sum())
+            self.weights = np.append(np.full(k * k, max(used / k, 1e-6)), weights)
             self.V, change = full_step(V, G, mode.there.squares, mode.there.cross, self.psi, personal, self.n)
         if len(w) > 1:
             self.r = float(np.clip(own / max(float(w[slopes] @ w[slopes]), 1e-12), 1e-4, 1e6))
@@ -171,7 +218,7 @@ class Learner:
         if isinstance(family, NOISY):
             rows, s2, e2, used = self.rows, self.s2, mode.there.excess, used + own + 1.0
             ratio = e2 / (rows - used) if used < 0.9 * rows else (e2 + used) / rows
-            self.s2 = max(s2 * float(np.exp(np.clip(np.log(max(ratio, 1e-9)), -1.0, 0.5))), 1e-7)
+            self.s2 = max(s2 * float(np.exp(np.clip(np.log(max(ratio, 1e-9)), -1.0, 0.5))), LEAST_NOISE)
             change += 0.25 * rows * np.log(self.s2 / s2) ** 2
         return change
 
@@ -237,6 +284,7 @@ class PooledLogs:
                 new[:-1] = self._together(logs[:-1], each, known)
             else:
                 new[:-1] += _towards(each, known)
+        new = np.maximum(new, np.log(SMALLEST))  # what cannot fall any more gains nothing
         change = 0.25 * float(np.sum(gamma[personal] * (new - logs) ** 2))
         out = V.copy()
         out[personal] = np.maximum(np.exp(new), SMALLEST)
