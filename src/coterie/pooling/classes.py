@@ -18,7 +18,7 @@ from .fitted import rank
 from .rows import Agents, Grouped, Ranked, Shard
 from .sample import left_out
 from .sums import total
-from .wide import GRAM, Wide, chosen, ordered
+from .wide import GRAM, Wide, chosen, ordered, some_of
 
 #: Rows that the temperature is learned from, at most, about.
 ROWS = 10_000
@@ -129,10 +129,10 @@ def _of_pooled(tasks: list[Grouped], agents: np.ndarray, known: list[tuple[Any, 
 def _of_wide(models: Sequence[Wide], folds: int = 3) -> _Held:
     """The same of some rows, in folds: there are too many columns to leave out one row at a time."""
     kept, parts = chosen(models[0].grouped, GRAM), []
-    first = models[0].grouped.some(kept)
+    first = some_of(models[0].grouped, kept)
     fold = np.argsort(ordered(first, np.zeros(len(first.y)))) % folds  # whatever agents are called
     for model in models:
-        rows = model.grouped.some(kept)
+        rows = some_of(model.grouped, kept)
         logits = np.empty(len(fold))
         for train, test in split(fold):
             without = model.fitted_to(rows.some(train))
