@@ -36,6 +36,10 @@ WIDE = 150
 MANY = 60
 #: Nats by which splines, or heavy tails, must win.
 MARGIN = 5.0
+#: Of counts, the most that is not known of the logarithm of a mean, in units of its usual prior variance.
+UNCERTAIN = 1.5
+#: And how far an agent may deviate, in usual standard deviations, where its own rows say little.
+FARTHEST = 4.0
 #: Numbers in the rows that are predicted at once, at most.
 AT_ONCE = 4_000_000
 #: Numbers that are sent of agents at a time, where rows are elsewhere, about.
@@ -252,7 +256,8 @@ class Pooled(AroundCommon, Fitted):
         w, V = population.w, population.V
         new = codes < 0
         new[~new] = self.sizes[codes[~new]] == 0  # of members without rows, no more is known than of new agents
-        mean = A @ w + np.einsum("ij,ij->i", A, self.D[np.where(new, 0, codes)])
+        deviation = np.einsum("ij,ij->i", A, self.D[np.where(new, 0, codes)])
+        mean = A @ w + deviation
         mean[new] = A[new] @ self.new_agent.w
         if not spread:
             return mean, np.zeros(len(mean))
@@ -276,6 +281,13 @@ class Pooled(AroundCommon, Fitted):
         u = A - CVA
         variance = np.einsum("ij,ij->i", VA, A - CVA) + np.einsum("ij,ij->i", u @ population.cov, u)
         variance[new] = self.new_agent.variance(A[new], population)
+        if population.family.name == "poisson":
+            # Columns are in standard units: this is what deviations vary by in a row like most. One that is far from
+            # the agent's own says more of the straight line than of the agent, and exp() would make much of that.
+            usual = float(population.variances.sum())
+            variance = np.minimum(variance, UNCERTAIN * (usual + float(np.trace(population.cov))))
+            most = FARTHEST * usual / np.sqrt(np.maximum(np.minimum(variance, usual), 1e-300))
+            mean[~new] += (np.clip(deviation, -most, most) - deviation)[~new]
         return mean, np.maximum(variance, 0.0)
 
     def covariances(self, agents: np.ndarray) -> np.ndarray:
