@@ -18,8 +18,10 @@ from .values import FEW, Values, quantiles_of, standards_of
 #: Quantile knots of a spline, the two ends included. With 8 a split in time broke.
 KNOTS = 5
 SHARES = np.linspace(0.0, 1.0, KNOTS)
-#: With so many columns or more, features are not bent.
+#: Splines make fewer columns than this in all, unless they are asked for by name; those that earn most come first.
 LARGEST = 150
+#: But so many columns more than there are features in any case.
+ROOM = 40
 
 
 class Spline(NamedTuple):
@@ -82,14 +84,13 @@ class Additive(Design):
 
     name = "additive"
     part = "spline"
-    least_rows = 3.0  # two rows an agent cannot tell a curve from noise
 
     splines: dict[int, Spline] = field(default_factory=dict)  # by the feature that they replace
 
     @classmethod
     def learn(cls, given: Given) -> Additive | None:
         """From the rows of some agents."""
-        return additive_of(given.some(), given.fixed())
+        return additive_of(given.some(), given.fixed(), None if given.named else LARGEST)
 
     def unscaled(self, X: np.ndarray) -> np.ndarray:
         """Features with splines in place of some."""
@@ -117,18 +118,46 @@ class Additive(Design):
         return replace(super().from_arrays(arrays), splines=splines)
 
 
-def additive_of(values: Sums, keep_linear: np.ndarray | None = None, max_columns: int = LARGEST) -> Additive | None:
-    """Splines in place of columns with more than a few values; None if there are none, or `max_columns` or more."""
+def additive_of(
+    values: Sums, keep_linear: np.ndarray | None = None, max_columns: int | None = LARGEST
+) -> Additive | None:
+    """Splines in place of columns with more than a few values; None if there are none.
+
+    If these made `max_columns` or more, only in place of those that earn most, but for :data:`ROOM`.
+    """
     few = [len(np.unique(np.concatenate(found))) for found in zip(*values.each(Values.few), strict=True)]
     bent = [k for k, found in enumerate(few) if found > FEW and (keep_linear is None or not keep_linear[k])]
     splines = {k: Spline.through(knots) for k, knots in zip(bent, quantiles_of(values, bent, SHARES), strict=True)}
     splines = {k: spline for k, spline in splines.items() if spline.size > 2}
-    source = source_of(len(few), splines)
-    if not splines or len(source) >= max_columns:
+    if not splines:
         return None
+    if max_columns is not None and len(source_of(len(few), splines)) >= max_columns:
+        splines = earning(values, splines, max(max_columns - 1 - len(few), ROOM))
+    source = source_of(len(few), splines)
     design = Additive(np.zeros(len(source)), np.ones(len(source)), source, splines)
     mean, scale = standards_of(values, design)
     return replace(design, mean=mean, scale=scale)
+
+
+def earning(values: Sums, splines: dict[int, Spline], room: int) -> dict[int, Spline]:
+    """Splines of at most so many columns more than features: those that explain most that no line does.
+
+    That is of the squares of labels about the means of agents, by one column alone, the same curve for all agents.
+    """
+    parts = {k: spline.columns for k, spline in splines.items()}
+    found = zip(*values.each(Values.products, parts), strict=True)
+    gain = {}
+    for (k, spline), places in zip(splines.items(), found, strict=True):
+        G, g = (sum(each) for each in zip(*places, strict=True))
+        line = spline.line()
+        bent = float(np.sum(g * (np.linalg.pinv(G, hermitian=True) @ g)))
+        gain[k] = bent - float(np.sum((line @ g) ** 2)) / max(float(line @ G @ line), 1e-300)
+    kept = []
+    for k in sorted(splines, key=lambda k: -gain[k]):
+        if splines[k].size - 1 <= room:
+            kept.append(k)
+            room -= splines[k].size - 1
+    return {k: splines[k] for k in sorted(kept)}
 
 
 def source_of(features: int, splines: dict[int, Spline]) -> np.ndarray:

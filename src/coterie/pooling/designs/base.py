@@ -15,8 +15,9 @@ class Given(NamedTuple):
     """The rows of a fit, as statistics of their columns (:class:`.values.Values`), wherever they are."""
 
     rows: Sums  # of all agents
-    some: Callable[[], Sums]  # of enough agents for quantiles and the like; they are held while the design is made
+    some: Callable[[], Sums]  # of enough agents for quantiles and the like, and their labels; held meanwhile
     fixed: Callable[[], Any]  # features that are constant inside every agent, where agents are few; or else None
+    named: bool = False  # whether this design was asked for by its name: it is not for itself to leave something out
 
 
 @dataclass(frozen=True)
