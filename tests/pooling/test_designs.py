@@ -190,7 +190,7 @@ def waves(n, m, p, bent, seed=0):
     return X, z + 0.5 * rng.normal(size=n * m), codes
 
 
-@pytest.mark.parametrize(("p", "most"), [(40, 150), (120, 161)])
+@pytest.mark.parametrize(("p", "most"), [(40, 150), pytest.param(120, 161, marks=pytest.mark.slow)])
 def test_with_many_columns_those_that_earn_most_are_bent(p, most):
     """Splines of all would make 201 columns, or 601: they once went without a word."""
     bent = (5, 17, p - 1)

@@ -597,8 +597,7 @@ def _evidence_of(model: Any, design: str, rows: Grouped) -> float:
     targets = [rows.y.astype(float)] if number == 1 else [(rows.y == k).astype(float) for k in range(number)]
     loss = "squared" if model.loss == "auto" and model._kind == "regressor" else model._models.parts[0].family.name
     deviations = "full" if model.deviations == "auto" else model.deviations
-    given = rows.X, targets, rows.codes, len(model.agents_), loss, design, deviations, rows.weight
-    found = pooling.fit(*given, named=False)
+    found = pooling.fit(rows.X, targets, rows.codes, len(model.agents_), loss, design, deviations, rows.weight)
     return float(sum(part.log_evidence for part in found))
 
 

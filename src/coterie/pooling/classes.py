@@ -17,8 +17,9 @@ from .._laplace import expit, moderated
 from .fitted import rank
 from .rows import Agents, Grouped, Ranked, Shard
 from .sample import left_out
+from .span import GRAM
 from .sums import total
-from .wide import GRAM, Wide, chosen, ordered, some_of
+from .wide import Wide, chosen, ordered, some_of
 
 #: Rows that the temperature is learned from, at most, about.
 ROWS = 10_000

@@ -370,7 +370,6 @@ def fit(
     weight: np.ndarray | None = None,
     progress: Callable[[int], None] | None = None,
     n_jobs: int | None = 1,
-    named: bool = True,
 ) -> list[Pooled] | list[Wide]:
     """Learn the population, and everybody's model, of each target; all of them in one design.
 
@@ -378,7 +377,6 @@ def fit(
     agent of every row; targets are numbers, 0 and 1 for "logistic", counts for "poisson". ``loss`` is a name of
     :data:`.families.FAMILIES`, or "auto": squared, or student where evidence asks for it; ``design="auto"`` has splines
     where evidence asks for them. A weight of 2 counts as two rows. ``progress`` gets the number of rounds done.
-    With ``named=False`` a design is made as "auto" makes it: with a limit to its columns.
     ``n_jobs`` threads work, which changes no result; None: one for each core where there is enough work.
     """
     counter = Counter(progress)
@@ -386,17 +384,11 @@ def fit(
         X, targets, codes, weight = counted(X, targets, codes, weight)
         return [fit_wide(X, y.astype(np.float64, copy=False), codes, n, loss, weight, counter) for y in targets]
     shard = Shard(dense(X), targets, codes, n, weight, n_jobs)
-    return fit_agents(AllHere(shard), len(targets), loss, design, deviations, counter, named)
+    return fit_agents(AllHere(shard), len(targets), loss, design, deviations, counter)
 
 
 def fit_agents(
-    agents: Agents,
-    outputs: int,
-    loss: str,
-    design: str,
-    deviations: str,
-    counter: Callable[[], None],
-    named: bool = True,
+    agents: Agents, outputs: int, loss: str, design: str, deviations: str, counter: Callable[[], None]
 ) -> list[Pooled]:
     """The same, wherever the rows of agents are; of at most :data:`WIDE` columns."""
     family = FAMILIES["squared" if loss == "auto" else loss]
@@ -413,7 +405,7 @@ def fit_agents(
     ]
     rows, active, weight = total(agents, Shard.facts)
     fit = [name for name, kind in DESIGNS.items() if rows >= kind.least_rows * active]
-    tried = designs_of(agents, ranked, fit if design == "auto" else [design], design != "auto" and named)
+    tried = designs_of(agents, ranked, fit if design == "auto" else [design], design != "auto")
     name, evidence, held_out = next(iter(tried)), {}, {}
     started: list[dict[str, Learner]] = [{} for _ in tasks]
     sampled = False

@@ -16,8 +16,7 @@ class Leaps:
     """Where a fixed point has been, and where it goes on."""
 
     def __init__(self) -> None:
-        self.steps = np.empty((0, 0))  # what the last ones began with
-        self.ends = self.steps  # and ended with
+        self.steps: list[tuple[np.ndarray, np.ndarray]] = []  # the last ones: where they began, and where they ended
         self.count, self.value, self.stride = 0, -np.inf, 1.0
         self.left = 0.0  # nats to gain from where the last step began, about; infinite where steps grow
 
@@ -33,18 +32,17 @@ class Leaps:
         """
         if value < self.value - SLACK:
             self.value, self.stride, self.left = -np.inf, max(0.25 * self.stride, 1.0), np.inf
-            return self.ends[-1]
-        first = self.count == 0
-        self.steps = (at if first else np.vstack([self.steps, at])[-DEPTH - 1 :]).reshape(-1, len(at))
-        self.ends = (to if first else np.vstack([self.ends, to])[-DEPTH - 1 :]).reshape(-1, len(at))
+            return self.steps[-1][1]
+        self.steps = [*self.steps[-DEPTH:], (at, to)]
         self.count += 1
         if not self.ready:
             return to
         self.value = value if np.isfinite(value) else -np.inf
-        moved = (self.ends - self.steps) * np.sqrt(weights)
+        begun, ends = (np.stack(each) for each in zip(*self.steps, strict=True))
+        moved = (ends - begun) * np.sqrt(weights)
         mix = np.linalg.lstsq(np.diff(moved, axis=0).T, moved[-1], rcond=1e-5)[0]
-        leap = -(mix @ np.diff(self.ends, axis=0))
-        step, far = np.linalg.norm(moved[-1]), np.linalg.norm(leap * np.sqrt(weights))
+        leap: np.ndarray = -(mix @ np.diff(ends, axis=0))
+        step, far = float(np.linalg.norm(moved[-1])), float(np.linalg.norm(leap * np.sqrt(weights)))
         # Steps that grow lead away from a place behind them: on in that direction, farther every time.
         away = float((leap * np.sqrt(weights)) @ moved[-1]) < -0.5 * step**2
         self.stride = min(2.0 * self.stride, 8.0) if away else 1.0

@@ -46,20 +46,13 @@ class Span:
     def __init__(self, grouped: Grouped):
         from scipy import sparse
 
-        self.X, self.who, self.n, self.start, self.sizes = (
-            *(grouped.X, grouped.codes, grouped.n),
-            *(grouped.start, grouped.sizes),
-        )
-        self.rows, self.columns = grouped.X.shape
+        self.X, self.who, self.n = grouped.X, grouped.codes, grouped.n
+        self.start, self.sizes = grouped.start, grouped.sizes
+        self.rows, self.columns = self.X.shape
         self.few = self.columns < min(self.rows, GRAM) and float(np.sum(self.sizes.astype(float) ** 2)) <= SQUARES
-        X = grouped.X
-        if isinstance(X, np.ndarray):
-            parts = X.ravel(), np.tile(np.arange(self.columns), self.rows), np.arange(self.rows + 1) * self.columns
-        else:
-            parts = X.data, X.indices.astype(np.int64), X.indptr
-        data, column, first = parts
-        column = column + self.columns * np.repeat(self.who, np.diff(first))
-        self.own = sparse.csr_array((data, column, first), shape=(self.rows, self.n * self.columns))
+        X = sparse.csr_array(self.X)
+        column = X.indices.astype(np.int64) + self.columns * np.repeat(self.who, np.diff(X.indptr))
+        self.own = sparse.csr_array((X.data, column, X.indptr), shape=(self.rows, self.n * self.columns))
 
     def times(self, w: np.ndarray, D: np.ndarray) -> np.ndarray:
         """Linear predictors of the rows."""
@@ -111,19 +104,18 @@ class OfRows:
 
 
 class OfColumns:
-    """M by way of S: for more rows than columns. ``joint=False``: B^-1 alone, the common model is known."""
+    """M by way of S: for more rows than columns."""
 
-    def __init__(self, span: Span, curvature: np.ndarray, v: np.ndarray, u: np.ndarray, joint: bool = True):
-        self.span, self.v, self.u, self.joint = span, v, u, joint
+    def __init__(self, span: Span, curvature: np.ndarray, v: np.ndarray, u: np.ndarray):
+        self.span, self.v, self.u = span, v, u
         self.curvature, self.parts = np.append(curvature, 0.0), []
         self.C, self.log_inside = np.zeros((len(v), len(v))), 0.0
         for at, A in span.batches():
             block = InRows.of(A, self.curvature[at], v)
             self.parts.append((at, block.K))
-            if joint:
-                self.C += block.sum()
-                self.log_inside += block.log_det()
-        self.S = self.C + np.diag(1.0 / u) if joint else self.C
+            self.C += block.sum()
+            self.log_inside += block.log_det()
+        self.S = self.C + np.diag(1.0 / u)
 
     def _inside(self, z: np.ndarray) -> np.ndarray:
         out, z = np.zeros(len(z) + 1), np.append(z, 0.0)
@@ -137,9 +129,7 @@ class OfColumns:
 
     def solve(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The common model of the labels z, w = U X' M z, and M z; w as S^-1 X' B^-1 z keeps its digits."""
-        w, own = np.zeros(len(self.v)), self._inside(z)
-        if not self.joint:
-            return w, own
+        own = self._inside(z)
         w = np.linalg.solve(self.S, transposed(self.span.X, own))
         return w, own - self._inside(self.span.X @ w[:-1] + w[-1])
 

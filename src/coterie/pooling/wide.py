@@ -244,7 +244,7 @@ def chosen(grouped: Grouped, max_rows: int) -> np.ndarray:
     Of a sample of the agents, where these are so many that few rows of each would be left.
     """
     sizes = grouped.sizes
-    each = min(EACH, -(-len(grouped.y) // max(1, np.count_nonzero(sizes))))
+    each = min(EACH, -(-len(grouped.y) // max(1, int(np.count_nonzero(sizes)))))
     order = ranking(*grouped.totals(), lambda: np.bincount(grouped.codes, row_squares(grouped.X), grouped.n).round(9))
     sizes = np.where(np.isin(np.arange(grouped.n), Ranked(order, sizes).sample(max_rows // max(each, 1))), sizes, 0)
     keep = np.minimum(sizes, np.maximum(1, (sizes * min(1.0, max_rows / max(sizes.sum(), 1))).astype(int)))
@@ -381,10 +381,10 @@ def mode(
         def product(d: np.ndarray, curvature: np.ndarray = curvature) -> np.ndarray:
             return gradient_of(curvature * predictors(d)) + d
 
-        if span.few:
+        if span.few and common is None:
             if M is None or not family.quadratic:
                 c = np.maximum(curvature, 1e-12)
-                M = OfColumns(span, c, v, strengths.u, common is None)
+                M = OfColumns(span, c, v, strengths.u)
             found, alpha = M.solve(z - offset - weight * family.slope(z, y, s2) / c)
             step = np.append(found / np.sqrt(strengths.u), deviation * span.transposed(alpha)) - t
         else:
