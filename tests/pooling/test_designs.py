@@ -211,10 +211,10 @@ def test_what_columns_earn_is_the_same_in_several_places():
     X, y, _ = waves(30, 8, 6, (4,))
     labels, sizes, weight = y[:, None], np.full(30, 8), np.random.default_rng(1).integers(1, 3, 240).astype(float)
     parts = [
-        Values(X[rows], weight[rows], labels=labels[rows], sizes=sizes[which])
+        labelled(X[rows], labels[rows], sizes[which], weight[rows])
         for rows, which in ((slice(0, 80), slice(0, 10)), (slice(80, 80), slice(0, 0)), (slice(80, 240), slice(10, 30)))
     ]
-    whole = Values(X, weight, labels=labels, sizes=sizes)
+    whole = labelled(X, labels, sizes, weight)
     splines = additive(X).splines
     for room in (4, 8, 24):
         found = earning(Places(parts), splines, room)
@@ -223,11 +223,17 @@ def test_what_columns_earn_is_the_same_in_several_places():
         assert len(found) == room // 4
     # One column: squares about the means of agents, of the curve less those of the line.
     x, B = X[:, :1], splines[0].columns(X[:, 0])
-    [(G, g)] = Values(X, labels=labels, sizes=sizes).products({0: splines[0].columns})
+    [(G, g)] = labelled(X, labels, sizes).products({0: splines[0].columns})
     about = [A - np.repeat(A.reshape(30, 8, -1).mean(axis=1), 8, axis=0) for A in (B, labels, x)]
     np.testing.assert_allclose(G, about[0].T @ about[0], atol=1e-10)
     np.testing.assert_allclose(g, about[0].T @ about[1], atol=1e-10)
     np.testing.assert_allclose(splines[0].line() @ g, about[2].T @ about[1][:, 0], atol=1e-8)
+
+
+def labelled(X, labels, sizes, weight=None):
+    values = Values(X, weight)
+    values.labels, values.sizes = labels, sizes
+    return values
 
 
 class Places:

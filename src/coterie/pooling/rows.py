@@ -309,8 +309,8 @@ class Shard:
         mine = self.here(agents)[1]
         rows = self.rows.rows(mine)
         weight = None if self.rows.weight is None else self.rows.weight[rows]
-        labels = np.column_stack([task.y[rows] for task in self.tasks])
-        self.held[name] = Values(self.rows.X[rows], weight, labels=labels, sizes=self.rows.sizes[mine])
+        held = self.held[name] = Values(self.rows.X[rows], weight)
+        held.labels, held.sizes = np.column_stack([task.y[rows] for task in self.tasks]), self.rows.sizes[mine]
 
     def hold_sample(self, name: Any, task: int, design: Design, agents: np.ndarray) -> None:
         """Hold the rows of some agents as a design has them."""

@@ -23,16 +23,11 @@ PARTS = 16
 class Values:
     """Rows of features that one process holds, whose statistics a design is made of."""
 
-    def __init__(
-        self,
-        X: np.ndarray,
-        weight: np.ndarray | None = None,
-        n_jobs: int | None = 1,
-        labels: np.ndarray | None = None,
-        sizes: np.ndarray | None = None,
-    ):
+    labels: Any = None  # (rows, outputs), if they are there
+    sizes: Any = None  # how many rows each agent has, side by side, if labels are there
+
+    def __init__(self, X: np.ndarray, weight: np.ndarray | None = None, n_jobs: int | None = 1):
         self.X, self.weight, self.n_jobs = X, weight, n_jobs
-        self.labels, self.sizes = labels, sizes  # (rows, outputs), and how many rows each agent has, side by side
         self._ordered: dict[int, tuple[np.ndarray, np.ndarray]] = {}
         self._unscaled: np.ndarray | None = None
 
@@ -74,8 +69,6 @@ class Values:
     def products(self, parts: dict[int, Callable[[np.ndarray], np.ndarray]]) -> list[tuple[np.ndarray, np.ndarray]]:
         """Of each column, what is made of it times itself and times the labels: all about the means of their agents."""
         weight = np.ones((len(self.X), 1)) if self.weight is None else self.weight[:, None]
-        assert self.labels is not None
-        assert self.sizes is not None
         sizes = self.sizes[self.sizes > 0]
         start = np.cumsum(sizes) - sizes
 
