@@ -54,7 +54,7 @@ def main():
         for name, method in METHODS.items():
             if method.steps and loss == "hinge":  # has a kink
                 continue
-            driver = Immediate(problem, method, problem.local(), "uniform", None, 0, None)
+            driver = Immediate.of(problem, method)
             driver.advance(10, loop.NO_LIMIT)  # compiled and warm
             counts = [allocations(lambda w=w, d=driver: d.advance(w, loop.NO_LIMIT)) for w in WAKES]
             table.add_row(loss, name, *[f"{count:,}" for count in counts])

@@ -49,7 +49,7 @@ def report(name: str, n: int, count: int) -> None:
     """Print the parts of a wake, and what threads gain: by the model, and by the clock."""
     problem, wakes = problem_of(name, n), 2 * n
     method = ct.simulate(problem, name, wakes=1, start="zeros", n_jobs=count).method  # compiled from here on
-    driver = Immediate(problem, method, np.zeros((n, SIZE)), "uniform", None, 0, None)
+    driver = Immediate.of(problem, method, "zeros")
     events = driver._draw(wakes)
     moments = np.arange(wakes) / n
     last = np.zeros(n, np.int32)
@@ -66,9 +66,7 @@ def report(name: str, n: int, count: int) -> None:
         loop.run(*state, *events[:3], moments, driver.outbox, driver.egress, driver.account, loop.NO_LIMIT)
 
     def clocked(jobs: int) -> float:
-        with parallel.Team(jobs, n) as team:
-            crew = team if jobs > 1 else None
-            used = Immediate(problem, method, np.zeros((n, SIZE)), "uniform", None, 0, None, False, crew)
+        with Immediate.of(problem, method, "zeros", n_jobs=jobs) as used:
             return best(lambda: used.advance(wakes, loop.NO_LIMIT), time.perf_counter)
 
     drawn, arranged, ran = (best(work) / wakes * 1e6 for work in (lambda: driver._draw(wakes), arrange, run))

@@ -16,7 +16,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 
 import coterie as ct
-from coterie.testing import lab
+from coterie.peers import lab
 
 # %%
 # Each peer gets rows of a linear task (generated). The lab holds the rows of all peers, in

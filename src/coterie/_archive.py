@@ -37,7 +37,10 @@ def reading(what: str, refusal: type[CoterieError] = DataError) -> Iterator[None
 def check_format(what: str, found: Any, known: int, *older: int) -> None:
     """Refuse a file whose format this version does not know."""
     if found not in (known, *older):
-        raise DataError(f"{what} of format {found}; this version reads format {known}")
+        raise DataError(
+            f"{what} of format {found!r}; this version of coterie reads format {known}: read it with the version that "
+            "wrote it, or make it anew"
+        )
 
 
 def packed(arrays: Mapping[str, Any], text: Any = None, name: str = "json") -> bytes:

@@ -24,6 +24,10 @@ from .errors import MissingExtra
 __all__ = ["FileRecorder", "MLflow", "TensorBoard", "WandB", "progress_bar"]
 
 
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 def _library(who: str, module: str, extra: str) -> Any:
     """Import a library."""
     try:

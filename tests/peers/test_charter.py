@@ -310,6 +310,15 @@ def test_coupling_is_agreement_in_every_objective(objective):
         assert models.tolist() == papers.solve().tolist()
 
 
+@pytest.mark.parametrize("found", [1, 3])
+def test_a_charter_of_another_version_says_so(found):
+    """Also where its fields had other names, as those of version 0.1 have."""
+    fields = json.loads(charter_json(charter())) | {"format": found}
+    fields["steward"] = fields.pop("admin")
+    with pytest.raises(DataError, match=rf"club/charter\.json is of format {found}, .* reads format 2: .*group create"):
+        read_charter(json.dumps(fields).encode(), "club/charter.json")
+
+
 def test_hostile_bytes_raise_our_own_errors_and_nothing_else():
     agreed = charter(method="admm", settings={"rho": 1}, learned={"kappa": 3}, center=[0.0, 1.0])
     read = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import re
 import socket
 import threading
@@ -51,6 +52,16 @@ def test_a_log_is_bounded_and_counts_what_it_leaves_out():
     assert loud[-1]["not_logged"] > 0
     assert log.silenced == {}
     assert sum(line["event"] == "seldom" for line in lines) == 5  # others are not drowned
+
+
+def test_errors_of_the_library_do_not_drown_the_failures_of_a_peer():
+    """A peer that stops must be able to say why, whatever its transport has logged before."""
+    stream = io.StringIO()
+    log = Log(stream, clock=lambda: 0.0, level="warning")
+    for _ in range(int(10 * LINES_PER_MINUTE)):
+        log.emit(logging.makeLogRecord({"levelname": "ERROR", "msg": "a connection broke"}))
+    log("failure", what="stops, because its ledger cannot be written")
+    assert json.loads(stream.getvalue().splitlines()[-1])["what"].startswith("stops")
 
 
 def test_a_log_stays_one_line_an_event():

@@ -347,12 +347,12 @@ def show_group(
 ) -> None:
     """Show members, edges and public numbers of a group or a peer's folder, and whether two lists are compatible."""
     from .._files import read_bounded
-    from ..peers.group.charter import read_charter
+    from ..peers.group.charter import charter_in
     from ..peers.group.roster import compared, described, lists_in, read_fork, read_roster, signers, version_text
 
     if not (folder / "charter.json").exists():
         raise DataError(f"{folder} holds neither a group nor a peer that has joined one")
-    charter, signed = read_charter(read_bounded(folder / "charter.json")), read_bounded(folder / "roster")
+    charter, signed = charter_in(folder), read_bounded(folder / "roster")
     roster = read_roster(signed, charter)
     names = {member.address: member.name for member in roster.members}
     title = f"run {charter.run}: {charter.method}, {charter.objective}; members, {version_text(roster)}"

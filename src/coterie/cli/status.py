@@ -18,11 +18,14 @@ def peer_status(folder: Folder, as_json: AsJson = False) -> None:
     from ..peers.node.checks import look
 
     seen = look(folder)
-    if seen.status is None:
+    other = seen.status is not None and not {"relay", "messages_in"} & seen.status.keys()  # of another version
+    if seen.status is None or other:
         if seen.pid is not None:
             raise IdentityError(f"the peer in {folder} is starting, as process {seen.pid}: ask again in a moment")
         if (folder / "status.json").exists():
-            raise IdentityError(f"{folder / 'status.json'} is damaged: the peer writes it anew when it runs")
+            raise IdentityError(
+                f"{folder / 'status.json'} is damaged, or of another version: the peer writes it anew when it runs"
+            )
         check_peer_folder(folder)
         raise IdentityError(f"the peer in {folder} has not run yet: coterie peer run {folder}")
     told = {"running": seen.pid is not None, "stale": seen.stale, "age": round(seen.age, 1), "why_stale": seen.why}

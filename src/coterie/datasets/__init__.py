@@ -71,3 +71,7 @@ __all__ = [
     "synthetic2",
     "vehicle_sensor",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

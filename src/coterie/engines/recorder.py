@@ -16,6 +16,9 @@ from ..problem import Problem
 
 Score = Callable[[np.ndarray], Any]
 
+#: Version of the lines of a recording.
+FORMAT = 2
+
 
 class FileRecorder:
     """An observer of :func:`coterie.simulate` that writes the score of every agent to a file.
@@ -60,13 +63,13 @@ class FileRecorder:
         if self.path.suffix != ".jsonl":
             raise ParameterError(f'path="{self.path}" must end with .jsonl')
         if not isinstance(problem, Problem):
-            raise ParameterError(f"a Recorder needs a Problem; found {type(problem).__name__}")
+            raise ParameterError(f"a FileRecorder needs a Problem; found {type(problem).__name__}")
         self._score: Score = problem.losses if score is None else score
         self.__name__ = what  # the column of the trace
         i, j, weight = problem.graph.edges()
         head = {
             "coterie": "simulation",
-            "format": 1,
+            "format": FORMAT,
             "at": round(time.time(), 1),
             "pid": os.getpid(),
             "problem": repr(problem),

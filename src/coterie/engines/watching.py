@@ -27,7 +27,8 @@ def watchers_of(watch: Any) -> list[Watcher]:
     for each in given:
         if isinstance(each, type) or not isinstance(each, Watcher):
             raise ParameterError(
-                f"watch={each!r} must have record(step, measures) and finish(run), such as ct.observers.TensorBoard()"
+                f"watch={each!r} must have record(step, measures) and finish(run), such as "
+                "ct.observers.TensorBoard(); a FileRecorder is given as observe="
             )
     return given
 

@@ -91,7 +91,6 @@ class _Collaborative(FittedEstimator, Estimator):
             Weights of the rows: a row of weight 2 counts as two rows. Not allowed with a source.
         progress : callable, optional
             Called repeatedly: with the number of rounds done, or, over a graph, with (wakes done, maximum of wakes).
-            Called now and then: with the number of rounds done, or, over a graph, (wakes done, wakes at most).
 
         Returns
         -------

@@ -7,3 +7,7 @@ from .function import Function
 from .torch_module import Torch
 
 __all__ = ["Function", "Softmax", "Torch", "TwoLayer"]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

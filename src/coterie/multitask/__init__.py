@@ -23,3 +23,7 @@ from .learn import relationship
 from .results import Relationship
 
 __all__ = ["Factors", "Relationship", "exact_weights", "relationship"]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

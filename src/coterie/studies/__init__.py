@@ -6,3 +6,7 @@ from .grid import study
 from .results import Study
 
 __all__ = ["Comparison", "Evaluation", "Evaluator", "Study", "study"]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

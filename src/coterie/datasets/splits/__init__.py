@@ -23,3 +23,7 @@ __all__ = [
     "pathological",
     "train_test",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

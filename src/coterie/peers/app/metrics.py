@@ -47,7 +47,7 @@ OF_EDGES = {
     "influence": "edge_influence",
 }
 #: Events that are logged at any level. Warnings of the library are events, too.
-ALWAYS_LOGGED = ("errors", "removed", "refused", "served", "muted", "warning", "error", "critical")
+ALWAYS_LOGGED = ("failure", "removed", "refused", "served", "muted", "warning", "error", "critical")
 
 
 class Log(logging.Handler):

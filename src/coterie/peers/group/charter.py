@@ -104,8 +104,9 @@ class Network(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         Of a model that members bring: name and size of each parameter.
     probe : list of float
         Of a model that members bring: predictions of the initial model for a few public rows
-        (:mod:`coterie.peers.group.networks`). With --hidden or --model: names of parameters that never leave their
-        peer.
+        (:mod:`coterie.peers.group.networks`).
+    personal : list of str
+        With --hidden or --model: names of parameters that never leave their peer.
     shared : list of str
         With --hidden or --model: names of parameters that all members have in common.
     tied : list of str

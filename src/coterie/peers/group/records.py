@@ -67,13 +67,14 @@ def from_json(content: bytes, kind: type[Record], what: str) -> Record:
 def _refuse_other_format(content: bytes, kind: type[Any], what: str) -> None:
     """Refuse a record of another format version, before its fields are reported as damaged."""
     known = next((field.default for field in msgspec.structs.fields(kind) if field.name == "format"), None)
+    found = known
     with contextlib.suppress(msgspec.MsgspecError, ValueError, RecursionError):
         found = msgspec.json.decode(content, type=dict[str, Any]).get("format", known)
-        if type(found) is int and found != known:
-            raise DataError(
-                f"{what} is of format {found}, and this version of coterie reads format {known}: go on with the "
-                "version that wrote it, or found the group anew (coterie group create)"
-            )
+    if type(found) is int and found != known:
+        raise DataError(
+            f"{what} is of format {found}, and this version of coterie reads format {known}: go on with the version "
+            "that wrote it, or found the group anew (coterie group create)"
+        )
 
 
 def read_json(path: Path, kind: type[Record], limit: int = MAX_BYTES) -> Record:

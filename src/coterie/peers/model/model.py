@@ -19,7 +19,7 @@ from ..._laplace import expit, moderated
 from ...core.losses import BERNOULLI
 from ...core.models import Linear
 from ...errors import DataError
-from ..group.charter import Charter, read_charter
+from ..group.charter import Charter, charter_in
 from ..group.networks import margins, model_of
 from .cells import column_of, read_cells
 from .encoding import columns_of_cells
@@ -110,7 +110,7 @@ def predict_table(
 
     ``file`` makes the group's model, if members bring it. Notes on the rows are appended to ``notes``.
     """
-    charter = read_charter(read_bounded(Path(folder) / "charter.json"))
+    charter = charter_in(folder)
     network = model_of(charter, file)
     model, cells = read_model(folder, charter), read_cells(table)
     some = {name: column_of(cells, name, str(table)) for name in charter.features}

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..._files import Where, read_bounded
+from ..._files import Where
 from ...core.arrays import TIED
 from ...core.linear import DenseRows
 from ...core.losses import Location, Squared
@@ -23,7 +22,7 @@ from ...core.methods import check_fit
 from ...core.training import local_of, new_job, train_one
 from ...core.wrap.learned import Learned
 from ...errors import CoterieError, DataError, ParameterError
-from ..group.charter import Charter, read_charter
+from ..group.charter import Charter, charter_in
 from ..group.networks import model_of
 from ..wire.packet import OVERHEAD_BYTES
 from .cells import read_cells, spelt
@@ -336,7 +335,7 @@ def main() -> None:
     """Read a table for a peer, and write its work to standard output."""
     folder, table, holdout, file = sys.argv[1:]
     try:
-        charter = read_charter(read_bounded(Path(folder) / "charter.json"))
+        charter = charter_in(folder)
         model = model_of(charter, file or None)
         work = work_of_table(charter, table or None, None if holdout == "auto" else float(holdout), model)
     except CoterieError as error:

@@ -137,7 +137,7 @@ def launch_relay(folder: Path) -> None:
                     log("members", version=roster.version)
                     relay.reload()
             except (OSError, CoterieError) as error:  # the relay goes on with a full disk or a damaged file
-                log("error", what=str(error))
+                log("failure", what=str(error))
             if all(other.name != me.name for other in roster.relays):
                 raise RemovedError(f"the admin has removed this relay from the group (version {roster.version})")
             status = {"name": me.name, "relay": me.endpoint, "run": joined.charter.run, "pid": os.getpid()}
@@ -146,7 +146,7 @@ def launch_relay(folder: Path) -> None:
             try:
                 write_atomic(folder / "status.json", json.dumps(status).encode(), private=True, durable=False)
             except OSError as error:
-                log("error", what=str(error))
+                log("failure", what=str(error))
         log("stopped")
     if settle(folder):
         begin_again()

@@ -18,7 +18,7 @@ from ..._files import read_bounded
 from ...errors import CoterieError, DataError, FileError
 from ..group import announcements as news
 from ..group.amendments import differences, in_words, proposed, waits
-from ..group.charter import read_charter
+from ..group.charter import charter_in
 from ..group.identity import read_certificate
 from ..group.renewal import install_certificate, renew, update_announcements
 
@@ -78,7 +78,7 @@ class PeerMaintenance:
                 self._look_at_admin_folder(self.admin)
             except (CoterieError, OSError) as error:
                 self.node.errors.report("admin")
-                self._say_once("error", f"the admin's folder {self.admin}: {error}")
+                self._say_once("failure", f"the admin's folder {self.admin}: {error}")
         self.node.group.board.forget(self._now)
         self._install()
         self._keep()
@@ -171,7 +171,7 @@ class PeerMaintenance:
         try:
             self.expires = read_certificate(read_bounded(path), str(path)).not_valid_after_utc
         except (DataError, FileError) as error:
-            self._say_once("error", str(error))
+            self._say_once("failure", str(error))
             return
         self.program.expires = self.expires.isoformat()
         if not first:
@@ -204,7 +204,7 @@ class PeerMaintenance:
         try:
             found = proposed(board.held, charter)
         except DataError as error:
-            self._say_once("error", f"the admin proposes another charter, which cannot be read: {error}")
+            self._say_once("failure", f"the admin proposes another charter, which cannot be read: {error}")
             return
         if found is None or (self.proposal or {}).get("run") == found.charter.run:
             return
@@ -217,7 +217,7 @@ class PeerMaintenance:
 
     def _look_at_admin_folder(self, club: Path) -> None:
         """Send out new rosters and announcements in the admin's folder, and renew certificates that expire."""
-        charter = read_charter(read_bounded(club / "charter.json"), str(club / "charter.json"))
+        charter = charter_in(club)
         if charter.admin not in {self.node.charter.admin, *self.node.group.board.keys}:
             raise DataError("it is the folder of another group: correct admin = ... in peer.toml")
         # Otherwise the charter was amended, and this peer has not accepted it yet.
@@ -229,7 +229,7 @@ class PeerMaintenance:
         if done.left:
             self._admin_at = 0.0  # the next look renews the rest
         if done.capped:
-            self._say_once("error", f"{', '.join(done.capped)}: the group's authority itself expires soon")
+            self._say_once("failure", f"{', '.join(done.capped)}: the group's authority itself expires soon")
         self._take(news.signed_in(club / news.FOLDER))
 
 
@@ -250,7 +250,7 @@ class RelayMaintenance:
                 update_announcements(self.folder, announcements, only_own=True)
             return roster
         except (DataError, OSError) as error:
-            self.log("error", what=str(error))
+            self.log("failure", what=str(error))
             return b""
 
     def look(self) -> bool:
@@ -262,7 +262,7 @@ class RelayMaintenance:
                 self.relay.reload()
                 self.log("certificate", what="a new one is used")
         except (OSError, CoterieError) as error:  # the old certificate is used as long as it is valid
-            self.log("error", what=str(error))
+            self.log("failure", what=str(error))
         return waits(self.folder)
 
 

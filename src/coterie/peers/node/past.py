@@ -17,7 +17,7 @@ import numpy as np
 from ..._files import read_bounded
 from ...errors import DataError, StateError
 from ..group.amendments import BEGAN, differences
-from ..group.charter import Charter, read_charter
+from ..group.charter import Charter, charter_in
 from .node import Node
 from .state import FileStore, filled, read_record, unpack
 
@@ -41,7 +41,7 @@ def start_from_past(folder: Path, node: Node) -> str | None:
         if began["run"] != node.charter.run:
             return None
         past = folder / "runs" / str(began["from"])
-        old = read_charter(read_bounded(past / "charter.json"))
+        old = charter_in(past)
         state = FileStore(past / "state").load()
         if state is None:
             return f"this peer had learned nothing in run {old.run}"

@@ -130,7 +130,7 @@ class Program:
     def give_up(self, why: str) -> None:
         """Stop, because the peer cannot go on."""
         self.failure = why
-        self.log("error", what=f"stops: {why}")
+        self.log("failure", what=f"stops: {why}")
         self.stop()
 
     @property
@@ -183,7 +183,7 @@ class Program:
                 if done or node.group.farewell is not None:
                     self.stop()
         except LedgerError as error:  # the peer must not go on without recording the spent budget
-            self.log("error", what=f"stops, because its ledger cannot be written: {error}")
+            self.log("failure", what=f"stops, because its ledger cannot be written: {error}")
             raise
         finally:
             self._end()
@@ -231,7 +231,7 @@ class Program:
             try:
                 self._live = Live(self.folder, self.tell)
             except OSError as error:
-                self.log("error", what=f"its status can only be read from the disk: {error}")
+                self.log("failure", what=f"its status can only be read from the disk: {error}")
         notify("READY=1")
 
     def _end(self) -> None:
@@ -250,7 +250,7 @@ class Program:
                 with locked(self.folder):
                     write_atomic(self.folder / "roster", self.node.group.farewell)
         except (OSError, CoterieError) as error:
-            self.log("error", what=str(error))
+            self.log("failure", what=str(error))
         finally:
             self.transport.close()
             if self.metrics is not None:
@@ -290,7 +290,7 @@ class Program:
                     raise
                 except (OSError, CoterieError) as error:  # the peer goes on with a full disk or a damaged file
                     self.node.errors.report("disk" if isinstance(error, OSError) else what, f"{what}: {error}")
-                    self.log("error", what=f"{what}: {error}")
+                    self.log("failure", what=f"{what}: {error}")
 
     def _link(self) -> None:
         """Keep connections to the neighbours, and admit the members."""
@@ -390,7 +390,7 @@ class Program:
             self.log("refused", **new, last=self.node.mail.last_refusal)
         if self.node.errors.last != self._last_error:
             self._last_error = self.node.errors.last
-            self.log("error", what=self._last_error)
+            self.log("failure", what=self._last_error)
         self._told = refused
         reasons = self.transport.strangers()
         came = Counter({source: sum(counts.values()) for source, counts in reasons.items()})
@@ -445,7 +445,7 @@ class Program:
             self._final = finished(job)
         except (OSError, subprocess.SubprocessError, StateError) as error:
             self.node.errors.report("final")
-            self.log("error", what=str(error))
+            self.log("failure", what=str(error))
 
     def _write_model(self) -> None:
         """Write the model for the peer's own use."""

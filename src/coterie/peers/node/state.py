@@ -153,7 +153,10 @@ def read_record(content: bytes, name: str = "the state") -> Record:
     try:
         text = without_checksum(MAGIC, content if len(content) <= MAX_STATE_BYTES else b"")
     except DataError:
-        raise StateError(f"{name} is not a state of a peer, or one of another version of coterie") from None
+        raise StateError(
+            f"{name} is not a state of a peer, or one of another version of coterie: move the file away, and the peer "
+            "begins again from its data"
+        ) from None
     if text is None:
         raise damaged(name)
     try:

@@ -141,11 +141,11 @@ class PeerSource:
             stamp = path.stat().st_mtime_ns
             if stamp != self._roster[0]:
                 from ...._files import read_bounded
-                from ...group.charter import read_charter
+                from ...group.charter import charter_in
                 from ...group.roster import read_roster
 
                 self._roster = stamp, {}
-                roster = read_roster(read_bounded(path), read_charter(read_bounded(self.folder / "charter.json")))
+                roster = read_roster(read_bounded(path), charter_in(self.folder))
                 names = {member.address: member.name for member in roster.members}
                 edges = [(names[a], names[b], weight) for a, b, weight in roster.edges]
                 self._roster = stamp, {"names": list(names.values()), "edges": edges}
@@ -400,7 +400,7 @@ class SimulationSource:
             try:
                 self._take(json.loads(line), view)
             except (ValueError, TypeError, KeyError, AttributeError):
-                return view.refuse(f"{self.path} is not a recording of ct.observers.FileRecorder.")
+                return view.refuse(f"{self.path} is not a recording of this version's ct.observers.FileRecorder.")
         head = self._head
         if not head:
             view.facts["message"] = "Nothing is recorded yet."

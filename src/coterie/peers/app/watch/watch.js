@@ -456,7 +456,7 @@ function trace(pen, kind, x, y, r) {
   }
 }
 
-class TieMap {
+class EdgeMap {
   constructor(canvas, tip) {
     this.canvas = canvas;
     this.tip = tip;
