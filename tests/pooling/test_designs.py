@@ -9,7 +9,7 @@ from sklearn.preprocessing import SplineTransformer
 import coterie as ct
 from coterie.pooling import fit
 from coterie.pooling.designs import Linear, Values, design_from, standards
-from coterie.pooling.designs.additive import MAX_SPLINE_COLUMNS, SHARES, Spline, additive_of
+from coterie.pooling.designs.additive import MAX_SPLINE_COLUMNS, SHARES, Spline, additive_of, earning
 from coterie.pooling.designs.values import quantiles_of
 from coterie.pooling.sums import Here
 
@@ -93,7 +93,6 @@ def test_only_columns_with_more_than_six_values_are_bent():
     assert design.source.tolist() == [2, 4] + [0] * 5 + [1] * 5 + [3] * 5
     assert sorted(additive(X, keep_linear=np.arange(5) == 1).splines) == [0, 3]
     assert additive(X[:, [2, 4]]) is None
-    assert additive(X, max_columns=10) is None
     assert Linear.of(X).name == "linear"
     late = np.zeros((8000, 1))
     late[2000:, 0] = np.arange(6000)  # values that the first rows do not show
@@ -181,6 +180,60 @@ def test_additive_models_are_linear_where_there_is_nothing_to_bend():
     X, codes = rng.integers(0, 3, size=(60, 2)).astype(float), np.repeat(np.arange(6), 10)
     [model] = fit(X, [X[:, 0] + 0.1 * rng.normal(size=60)], codes, 6, "squared", "additive")
     assert model.design_name == "linear"
+
+
+def waves(n, m, p, bent, seed=0):
+    """Rows of n agents with lines of three columns, and waves of some others."""
+    rng = np.random.default_rng(seed)
+    codes, X = np.repeat(np.arange(n), m), rng.normal(size=(n * m, p))
+    z = X[:, :3].sum(axis=1) + 2.0 * np.sin(2.0 * X[:, list(bent)]).sum(axis=1) + rng.normal(size=n)[codes]
+    return X, z + 0.5 * rng.normal(size=n * m), codes
+
+
+@pytest.mark.parametrize(("p", "most"), [(40, 150), pytest.param(120, 161, marks=pytest.mark.slow)])
+def test_with_many_columns_those_that_earn_most_are_bent(p, most):
+    """Splines of all would make 201 columns, or 601: they once went without a word."""
+    bent = (5, 17, p - 1)
+    X, y, codes = waves(100, 12, p, bent)
+    [model] = fit(X, [y], codes, 100, design="auto")
+    assert model.design_name == "additive"
+    assert set(bent) < set(model.curves) < set(range(p))
+    assert model.design.size <= most
+
+
+def test_a_design_that_is_asked_for_by_name_bends_all_columns():
+    X, y, codes = waves(60, 10, 32, (5,))
+    model = ct.CollaborativeRegressor(design="additive").fit(X, y, agents=codes)
+    assert {name.split(" ")[0] for name in model.coef_names_ if "spline" in name} == {f"x{k}" for k in range(32)}
+
+
+def test_what_columns_earn_is_the_same_in_several_places():
+    X, y, _ = waves(30, 8, 6, (4,))
+    labels, sizes, weight = y[:, None], np.full(30, 8), np.random.default_rng(1).integers(1, 3, 240).astype(float)
+    parts = [
+        labelled(X[rows], labels[rows], sizes[which], weight[rows])
+        for rows, which in ((slice(0, 80), slice(0, 10)), (slice(80, 80), slice(0, 0)), (slice(80, 240), slice(10, 30)))
+    ]
+    whole = labelled(X, labels, sizes, weight)
+    splines = additive(X).splines
+    for room in (4, 8, 24):
+        found = earning(Places(parts), splines, room)
+        assert found.keys() == earning(Here(whole), splines, room).keys()
+        assert 4 in found
+        assert len(found) == room // 4
+    # One column: squares about the means of agents, of the curve less those of the line.
+    x, B = X[:, :1], splines[0].columns(X[:, 0])
+    [(G, g)] = labelled(X, labels, sizes).products({0: splines[0].columns})
+    about = [A - np.repeat(A.reshape(30, 8, -1).mean(axis=1), 8, axis=0) for A in (B, labels, x)]
+    np.testing.assert_allclose(G, about[0].T @ about[0], atol=1e-10)
+    np.testing.assert_allclose(g, about[0].T @ about[1], atol=1e-10)
+    np.testing.assert_allclose(splines[0].line() @ g, about[2].T @ about[1][:, 0], atol=1e-8)
+
+
+def labelled(X, labels, sizes, weight=None):
+    values = Values(X, weight)
+    values.labels, values.sizes = labels, sizes
+    return values
 
 
 class Places:

@@ -81,10 +81,14 @@ def test_what_many_columns_do_not_have_is_refused(settings):
         ct.CollaborativeRegressor(**settings).fit(X, X[:, 0], agents=np.arange(20) % 4)
 
 
-def test_two_rows_an_agent_are_not_bent():
+@pytest.mark.parametrize("each", [1, 2])
+def test_of_few_rows_an_agent_those_left_out_tell_curves_from_lines(each):
+    """With less than three rows an agent, too: curves were never tried."""
     rng = np.random.default_rng(5)
-    X, codes = rng.normal(size=(60, 2)), np.repeat(np.arange(30), 2)
-    assert ct.CollaborativeRegressor().fit(X, np.sin(X[:, 0]), agents=codes).design_ == "linear"
+    X, codes = rng.normal(size=(300, 2)), np.arange(300) // each
+    noise = rng.normal(size=300)[codes] + 0.5 * rng.normal(size=300)
+    for bend, design in ((2.0 * np.sin(2.0 * X[:, 0]), "additive"), (2.0 * X[:, 0], "linear")):
+        assert ct.CollaborativeRegressor().fit(X, bend + noise, agents=codes).design_ == design
 
 
 def test_labels_and_columns_that_are_dates():

@@ -14,15 +14,8 @@ from coterie.pooling import sample as sample_module
 from coterie.pooling.families import FAMILIES
 from coterie.pooling.population import INTERCEPT_PRECISION
 from coterie.pooling.rows import Grouped
-from coterie.pooling.wide import (
-    INTERCEPT_PRIOR_VARIANCE,
-    Strengths,
-    diagonal,
-    fit_wide,
-    kernel,
-    strengths_of,
-    transposed,
-)
+from coterie.pooling.span import OfColumns, OfRows, Span, diagonal, kernel, transposed
+from coterie.pooling.wide import INTERCEPT_PRIOR_VARIANCE, Strengths, fit_wide, strengths_of
 from coterie.pooling.wide import mode as mode_of
 
 SIZES = np.array([1, 7, 3, 12, 2])
@@ -256,3 +249,38 @@ def test_more_rows_change_nobody_else():
         K = A[own] @ np.diag(model.strengths.v) @ A[own].T + model.strengths.s2 * np.eye(own.stop - own.start)
         exact = model.strengths.v * (A[own].T @ np.linalg.solve(K, more.grouped.y[own] - A[own] @ model.w))
         np.testing.assert_allclose(more.D[agent], exact, atol=1e-7)
+
+
+@pytest.mark.parametrize("storage", [np.asarray, sparse.csr_array])
+def test_by_rows_and_by_columns_are_the_same(storage):
+    """M = (C^-1 + K)^-1 itself, and by way of S."""
+    rng = np.random.default_rng(9)
+    X, y, codes, _ = drawn(rng, 5, 0, 4, sizes=SIZES)
+    grouped = rows_of(X, y, codes, 5)
+    span, v, u = Span(grouped._replace(X=storage(grouped.X))), rng.uniform(size=4), rng.uniform(size=4)
+    assert span.few
+    curvature, z = rng.uniform(size=len(y)), rng.normal(size=len(y))
+    one, other = (kind(span, curvature, v, u) for kind in (OfRows, OfColumns))
+    np.testing.assert_allclose(one.times(z), other.times(z), atol=1e-12)
+    for mine, yours in zip(one.diagonals(), other.diagonals(), strict=True):
+        np.testing.assert_allclose(mine, yours, atol=1e-12)
+    assert one.log_det() == pytest.approx(other.log_det(), abs=1e-10)
+    K = X @ np.diag(u) @ X.T + (codes[:, None] == codes) * (X @ np.diag(v) @ X.T)
+    np.testing.assert_allclose(span.prior(z, v, u), K @ z, atol=1e-12)
+    np.testing.assert_allclose(one.M, np.linalg.inv(np.diag(1.0 / curvature) + K), atol=1e-12)
+
+
+def test_strengths_of_many_agents_are_learned_from_some(monkeypatch):
+    """Of 2,000 agents, 100 with all of their three rows: nothing is of size agents x agents."""
+    from coterie.pooling import wide as module
+
+    X, y, codes = wide_rows(5, n=2000, m=3, p=20)
+    monkeypatch.setattr(module, "MAX_GRAM_ROWS", 300)
+    seen = []
+    monkeypatch.setattr(module, "strengths_of", lambda rows, *more: seen.append(rows) or strengths_of(rows, *more))
+    model = fit_wide(X, y, codes, 2000, "squared")
+    [rows] = seen
+    assert rows.sizes.tolist() == [3] * 100
+    assert len(model.D) == 2000
+    own = np.bincount(codes, y, 2000) / 3.0
+    assert np.corrcoef(model.D[:, -1], own)[0, 1] > 0.2

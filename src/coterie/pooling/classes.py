@@ -17,8 +17,9 @@ from .._laplace import expit, moderated
 from .fitted import rank
 from .rows import Agents, Grouped, Ranked, Shard
 from .sample import left_out
+from .span import MAX_GRAM_ROWS
 from .sums import total
-from .wide import MAX_GRAM_ROWS, Wide, chosen, ordered
+from .wide import Wide, chosen, ordered, some_of
 
 #: Approximate maximum number of rows from which the sharpness is learned.
 MAX_SHARPNESS_ROWS = 10_000
@@ -130,10 +131,10 @@ def _of_pooled(tasks: list[Grouped], agents: np.ndarray, known: list[tuple[Any, 
 def _of_wide(models: Sequence[Wide], folds: int = 3) -> _Held:
     """Return held-out predictions of some rows, in folds: leaving out single rows is too slow for many columns."""
     kept, parts = chosen(models[0].grouped, MAX_GRAM_ROWS), []
-    first = models[0].grouped.some(kept)
+    first = some_of(models[0].grouped, kept)
     fold = np.argsort(ordered(first, np.zeros(len(first.y)))) % folds  # independent of agents' names
     for model in models:
-        rows = model.grouped.some(kept)
+        rows = some_of(model.grouped, kept)
         logits = np.empty(len(fold))
         for train, test in split(fold):
             without = model.fitted_to(rows.some(train))

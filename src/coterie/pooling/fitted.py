@@ -36,6 +36,10 @@ MAX_DENSE_COLUMNS = 150
 MIN_AGENTS_TO_BEND = 60
 #: Log evidence, in nats, by which splines or heavy tails must exceed the plain model.
 MIN_EVIDENCE_GAIN = 5.0
+#: Maximum variance of the logarithm of a predicted count, in units of its usual prior variance.
+MAX_COUNT_VARIANCE = 1.5
+#: Maximum deviation of an agent's predicted log-count, in usual standard deviations, where its own rows say little.
+MAX_COUNT_DEVIATION = 4.0
 #: Maximum count of numbers in the rows that are predicted at once.
 MAX_PREDICTED_NUMBERS = 4_000_000
 #: Approximate count of numbers that are sent at a time about agents whose rows are in other processes.
@@ -252,7 +256,8 @@ class Pooled(AroundCommon, Fitted):
         w, V = population.w, population.V
         new = codes < 0
         new[~new] = self.sizes[codes[~new]] == 0  # members without rows are predicted like new agents
-        mean = A @ w + np.einsum("ij,ij->i", A, self.D[np.where(new, 0, codes)])
+        deviation = np.einsum("ij,ij->i", A, self.D[np.where(new, 0, codes)])
+        mean = A @ w + deviation
         mean[new] = A[new] @ self.new_agent.w
         if not spread:
             return mean, np.zeros(len(mean))
@@ -276,6 +281,13 @@ class Pooled(AroundCommon, Fitted):
         u = A - CVA
         variance = np.einsum("ij,ij->i", VA, A - CVA) + np.einsum("ij,ij->i", u @ population.cov, u)
         variance[new] = self.new_agent.variance(A[new], population)
+        if population.family.name == "poisson":
+            # Columns are in standard units: this is the variance of deviations in a typical row. In a row far from the
+            # agent's own rows, a deviation is mostly extrapolation of a straight line, and exp() would magnify it.
+            usual = float(population.variances.sum())
+            variance = np.minimum(variance, MAX_COUNT_VARIANCE * (usual + float(np.trace(population.cov))))
+            most = MAX_COUNT_DEVIATION * usual / np.sqrt(np.maximum(np.minimum(variance, usual), 1e-300))
+            mean[~new] += (np.clip(deviation, -most, most) - deviation)[~new]
         return mean, np.maximum(variance, 0.0)
 
     def covariances(self, agents: np.ndarray) -> np.ndarray:
@@ -394,7 +406,7 @@ def fit_agents(
     ]
     rows, active, weight = total(agents, Shard.facts)
     fit = [name for name, kind in DESIGNS.items() if rows >= kind.least_rows * active]
-    tried = designs_of(agents, ranked, fit if design == "auto" else [design])
+    tried = designs_of(agents, ranked, fit if design == "auto" else [design], design != "auto")
     name, evidence, held_out = next(iter(tried)), {}, {}
     started: list[dict[str, Learner]] = [{} for _ in tasks]
     sampled = False
@@ -425,8 +437,10 @@ def fit_agents(
     return [replace(model, sampled=sampled) for model in models]
 
 
-def designs_of(agents: Agents, ranked: Ranked, names: list[str]) -> dict[str, Design]:
-    """Learn the designs of these names; return the plain design if none of them is possible."""
+def designs_of(agents: Agents, ranked: Ranked, names: list[str], named: bool = False) -> dict[str, Design]:
+    """Learn the designs of these names, which the user gave if ``named``; return the plain design if none of them is
+    possible.
+    """
 
     def some() -> Sums:
         return hold(
@@ -437,6 +451,7 @@ def designs_of(agents: Agents, ranked: Ranked, names: list[str]) -> dict[str, De
         HeldByShards(agents, "rows"),
         some,
         lambda: every(agents, Shard.constant) if agents.n < MIN_AGENTS_TO_BEND else None,
+        named,
     )
     made = {name: DESIGNS[name].learn(given) for name in names}
     agents.forget("values")

@@ -309,10 +309,12 @@ class Shard:
         return place, np.searchsorted(self.numbers, agents[place])
 
     def hold_values(self, name: Any, agents: np.ndarray) -> None:
-        """Hold the features of some agents."""
-        rows = self.rows.rows(self.here(agents)[1])
+        """Hold the features and the labels of some agents."""
+        mine = self.here(agents)[1]
+        rows = self.rows.rows(mine)
         weight = None if self.rows.weight is None else self.rows.weight[rows]
-        self.held[name] = Values(self.rows.X[rows], weight)
+        held = self.held[name] = Values(self.rows.X[rows], weight)
+        held.labels, held.sizes = np.column_stack([task.y[rows] for task in self.tasks]), self.rows.sizes[mine]
 
     def hold_sample(self, name: Any, task: int, design: Design, agents: np.ndarray) -> None:
         """Hold the rows of some agents in columns of a design."""

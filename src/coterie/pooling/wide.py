@@ -8,14 +8,14 @@ like those of V: with one prior variance for all common slopes, important common
 deviations.
 
 The variances are learned in this way from at most :data:`MAX_GRAM_ROWS` rows. The mode of all rows is then computed by
-Newton's method with conjugate gradients, which only multiplies rows by vectors.
+Newton's method with conjugate gradients, which only multiplies rows by vectors. Where columns are fewer than rows, M
+is computed from a matrix of the size of the columns, and Newton's steps are, too: see :mod:`.span`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,34 +26,16 @@ from .designs import PLAIN, standards
 from .families import FAMILIES, NOISY, Family
 from .population import INTERCEPT_PRECISION, PooledLogs
 from .results import AroundCommon, Fitted
-from .rows import Grouped, dense
+from .rows import Grouped, Ranked, dense, ranking
 from .sample import SATURATION_VARIANCE
+from .span import MAX_GRAM_ROWS, OfColumns, OfRows, Span, diagonal, kernel
 
-#: Maximum number of rows from which variances are learned: their Gram matrix is inverted in every round.
-MAX_GRAM_ROWS = 1500
+#: Number of rows of each agent from which variances are learned, if it has so many: fewer say nothing of deviations.
+MIN_ROWS_PER_AGENT = 3
 #: Attributes of a model that a file holds in addition to its rows and variances.
 SAVED_PARTS = ("mean", "spread", "w", "D", "precision")
 #: Prior variance of the common intercept while variances are learned.
 INTERCEPT_PRIOR_VARIANCE = 1e3
-
-
-def kernel(A: Any, v: np.ndarray, B: Any) -> np.ndarray:
-    """Return A diag(v) B' + v_0 for rows A and B, dense or sparse, without a column of ones; v_0 is the last of v."""
-    return dense((A * v[:-1] if isinstance(A, np.ndarray) else A.multiply(v[:-1]).tocsr()) @ B.T) + v[-1]
-
-
-def diagonal(B: Any, K: np.ndarray) -> np.ndarray:
-    """Return the diagonal of B' K B, K symmetric, as if rows B had a further column of ones at the end."""
-    KB = (B.T @ K).T  # B first: it may be sparse
-    parts = (
-        np.einsum("ij,ij->j", B, KB) if isinstance(B, np.ndarray) else np.asarray(B.multiply(KB).sum(axis=0)).ravel()
-    )
-    return np.append(parts, K.sum())
-
-
-def transposed(B: Any, z: np.ndarray) -> np.ndarray:
-    """Return B' z, as if rows B had a further column of ones at the end."""
-    return np.append(B.T @ z, z.sum())
 
 
 class Strengths(NamedTuple):
@@ -254,24 +236,31 @@ def fit_wide(
         center = float(weights @ y / total)
         scale = float(np.sqrt(weights @ (y - center) ** 2 / total)) or 1.0
     grouped = Grouped.of(standard(X, mean, spread), (y - center) / scale, codes, n, weight)
-    strengths = strengths_of(grouped.some(chosen(grouped, MAX_GRAM_ROWS)), family, progress)
+    strengths = strengths_of(some_of(grouped, chosen(grouped, MAX_GRAM_ROWS)), family, progress)
     w, D, precision = mode(grouped, family, strengths)
     evidence = {PLAIN: strengths.log_evidence}
     return Wide(family, center, scale, evidence, {}, grouped, mean, spread, strengths, w, D, precision)
 
 
-def spans(grouped: Grouped) -> list[slice]:
-    """Return the slices of the rows of each agent that has rows."""
-    return [slice(a, b) for a, b in pairwise(grouped.start) if b > a]
-
-
 def chosen(grouped: Grouped, max_rows: int) -> np.ndarray:
-    """Choose about `max_rows` rows, grouped by agent: of every agent its share, at least one, evenly over labels."""
-    rows, sizes = len(grouped.y), grouped.sizes
-    keep = np.minimum(sizes, np.maximum(1, (sizes * min(1.0, max_rows / max(rows, 1))).astype(int)))
-    order = ordered(grouped, grouped.codes)
-    places = [first + np.arange(k) * m // max(k, 1) for first, m, k in zip(grouped.start, sizes, keep, strict=False)]
-    return order[np.concatenate(places).astype(np.int64)]
+    """Choose at most `max_rows` rows, grouped by agent: of every agent its share, at least one, evenly over labels.
+
+    With many agents, rows of only a sample of them are chosen, so that at least a few rows of each are left.
+    """
+    sizes = grouped.sizes
+    each = min(MIN_ROWS_PER_AGENT, -(-len(grouped.y) // max(1, int(np.count_nonzero(sizes)))))
+    order = ranking(*grouped.totals(), lambda: np.bincount(grouped.codes, row_squares(grouped.X), grouped.n).round(9))
+    sizes = np.where(np.isin(np.arange(grouped.n), Ranked(order, sizes).sample(max_rows // max(each, 1))), sizes, 0)
+    keep = np.minimum(sizes, np.maximum(1, (sizes * min(1.0, max_rows / max(sizes.sum(), 1))).astype(int)))
+    rows = ordered(grouped, grouped.codes)
+    places = [first + np.arange(k) * m // k for first, m, k in zip(grouped.start, sizes, keep, strict=False) if k]
+    return rows[np.concatenate([np.empty(0, np.int64), *places]).astype(np.int64)]
+
+
+def some_of(grouped: Grouped, rows: np.ndarray) -> Grouped:
+    """Return some of the rows, with only the agents that have some of these."""
+    part = grouped.some(rows)
+    return part.only(np.flatnonzero(part.sizes))
 
 
 def ordered(grouped: Grouped, groups: np.ndarray) -> np.ndarray:
@@ -291,8 +280,7 @@ def strengths_of(
     """Learn variances, prior precision and noise by fixed points of the evidence."""
     X, y, weight, n = grouped.X, grouped.y, grouped.weights, grouped.n
     N, p = X.shape
-    own = spans(grouped)
-    parts = [X[rows] for rows in own]
+    span = Span(grouped)
     total = float(weight.sum())
     size = max(float(weight @ row_squares(X)) / total, 1e-12)  # mean squared length of a row
     v = np.append(np.full(p, 1.0 / size), 1.0)
@@ -310,21 +298,17 @@ def strengths_of(
     for k in range(rounds):
         if progress is not None:
             progress()
-        K = kernel(X, u, X)
-        for rows, B in zip(own, parts, strict=True):
-            K[rows, rows] += kernel(B, v, B)
         restart = k == 0
         if not family.noisy:  # for classes and counts, the old alpha may overshoot with larger variances
-            f = base + K @ alpha
+            f = base + span.prior(alpha, v, u)
             restart = restart or not value(f, alpha) <= value(base, np.zeros(N))
             if restart:
                 f, alpha = base.copy(), np.zeros(N)
         for _ in range(30 if restart else 1):
-            c = np.sqrt(np.maximum(weight * family.curvature(f, s2), 1e-12))
-            M = in_rows(K, c)
-            b = c * c * (f - base) - weight * family.slope(f, y, s2)
-            new, before, t = b - M @ (K @ b), f, 1.0
-            there, here = base + K @ new, value(f, alpha)
+            c = np.maximum(weight * family.curvature(f, s2), 1e-12)
+            M = (OfColumns if span.few else OfRows)(span, c, v, u)
+            new, before, t = M.times(f - base - weight * family.slope(f, y, s2) / c), f, 1.0
+            there, here = base + span.prior(new, v, u), value(f, alpha)
             while not (
                 family.noisy or value(f + t * (there - f), alpha + t * (new - alpha)) <= here + 1e-9 * abs(here)
             ):
@@ -335,16 +319,13 @@ def strengths_of(
             if family.quadratic or np.abs(f - before).max() < 1e-3:
                 break
         # The step of PooledLogs, with D = V X' alpha and G = sum_i X_i' M_ii X_i.
-        s = np.maximum(np.diag(K) - np.einsum("ij,ji->i", K, M @ K), 0.0)
-        h = 0.5 * weight * family.third(f) * s / (1.0 + s / SATURATION_VARIANCE)
-        h = h - M @ (K @ h)
-        score, trace = np.zeros(p + 1), np.zeros(p + 1)
-        for rows, B in zip(own, parts, strict=True):
-            a, correction = transposed(B, alpha[rows]), transposed(B, h[rows])
-            score += np.maximum(a * a - 2.0 * a * correction, 0.3 * a * a)
-            trace += diagonal(B, M[rows, rows])
+        inverse, shown, trace = M.diagonals()
+        s = np.maximum(1.0 / c - inverse / c**2, 0.0)  # K - K M K
+        h = M.times(0.5 * weight * family.third(f) * s / (1.0 + s / SATURATION_VARIANCE) / c)  # (I - M K) c_i
+        own, corrections = span.transposed(alpha), span.transposed(h)
+        score = np.maximum(own * own - 2.0 * own * corrections, 0.3 * own * own).sum(axis=0)
         new, change = logs.step(v, trace, score * v * v, np.zeros(p + 1))
-        a, correction, shown = transposed(X, alpha), transposed(X, h), diagonal(X, M)
+        a, correction = own.sum(axis=0), corrections.sum(axis=0)
         wide, gained = common.step(
             u, shown, np.maximum(a * a - 2.0 * a * correction, 0.3 * a * a) * u * u, np.zeros(p + 1)
         )
@@ -352,7 +333,7 @@ def strengths_of(
         change += gained
         noise = s2
         if isinstance(family, NOISY):
-            left = total - N + float(np.sum(np.diag(M) / c**2))  # residual degrees of freedom
+            left = total - N + float(np.sum(inverse / c))  # residual degrees of freedom
             e2 = float((weight * family.excess(f, y, s2)).sum())
             ratio = e2 / left if left > 0.1 * total else (e2 + total - left) / total
             noise = max(s2 * float(np.exp(np.clip(np.log(max(ratio, 1e-9)), -1.0, 0.5))), 1e-7)
@@ -362,11 +343,7 @@ def strengths_of(
         v, u, s2 = new, wide, noise
     information = (v * trace) ** 2 / (2.0 * n)
     log = -float((weight * (family.loss(f, y, s2) - family.constant(y, s2))).sum())
-    log += (
-        0.5 * np.log(INTERCEPT_PRIOR_VARIANCE)
-        - 0.5 * float(alpha @ (f - base))
-        - 0.5 * float(np.linalg.slogdet(one_plus(K, c))[1])
-    )
+    log += 0.5 * np.log(INTERCEPT_PRIOR_VARIANCE) - 0.5 * float(alpha @ (f - base)) - 0.5 * M.log_det()
     log += logs.log_prior(v, information) + common.log_prior(u, (u * shown) ** 2 / 2.0)
     log_sd = 1.0 / np.sqrt(np.maximum(information + logs.precision(), 1e-12))
     return Strengths(v, np.append(u[:-1], 1.0 / INTERCEPT_PRECISION), s2, log, log_sd, k + 1)
@@ -380,36 +357,26 @@ def mode(
     Variables are in units of prior standard deviations, so that the Hessian is the identity without rows. With a given
     ``common`` model, only deviations are computed.
     """
-    X, y, weight, n, who, p = grouped.X, grouped.y, grouped.weights, grouped.n, grouped.codes, grouped.X.shape[1]
+    X, y, weight, n, p = grouped.X, grouped.y, grouped.weights, grouped.n, grouped.X.shape[1]
     s2, v = strengths.s2, strengths.v
     root = np.sqrt(strengths.u) if common is None else np.zeros(p + 1)
     deviation = np.sqrt(v)
-    own = spans(grouped)
-    parts = [X[rows] for rows in own]  # computed once, since slicing sparse rows copies them
-    index = np.flatnonzero(grouped.sizes)
+    span = Span(grouped)
     offset = np.zeros(len(y)) if common is None else X @ common[:-1] + common[-1]
     if common is None and family.name == "poisson":
         offset[:] = np.log(max(float(weight @ y / weight.sum()), 1e-3))
 
     def predictors(t: np.ndarray) -> np.ndarray:
         """Return linear predictors of (w, D) in units of prior standard deviations."""
-        w, D = t[: p + 1] * root, t[p + 1 :].reshape(n, p + 1) * deviation
-        out = X @ w[:-1] + w[-1]
-        for i, rows, part in zip(index, own, parts, strict=True):
-            out[rows] += part @ D[i, :-1]
-        return out + D[who, -1]
+        return span.times(t[: p + 1] * root, t[p + 1 :].reshape(n, p + 1) * deviation)
 
     def gradient_of(z: np.ndarray) -> np.ndarray:
         """Apply the transpose of :func:`predictors`."""
-        out = np.zeros((n + 1, p + 1))
-        for i, rows, part in zip(index, own, parts, strict=True):
-            out[i + 1] = transposed(part, z[rows])
-        out[0] = out[1:].sum(axis=0) * root
-        out[1:] *= deviation
-        return out.ravel()
+        own = span.transposed(z)
+        return np.vstack([own.sum(axis=0) * root, own * deviation]).ravel()
 
     t = np.zeros((n + 1) * (p + 1))
-    z = offset.copy()
+    z, M = offset.copy(), None
     value = float((weight * family.loss(z, y, s2)).sum())
     for _ in range(50):
         gradient = gradient_of(weight * family.slope(z, y, s2)) + t
@@ -418,7 +385,14 @@ def mode(
         def product(d: np.ndarray, curvature: np.ndarray = curvature) -> np.ndarray:
             return gradient_of(curvature * predictors(d)) + d
 
-        step, _ = conjugate_gradients(product, -gradient, 1e-10)
+        if span.few and common is None:
+            if M is None or not family.quadratic:
+                c = np.maximum(curvature, 1e-12)
+                M = OfColumns(span, c, v, strengths.u)
+            found, alpha = M.solve(z - offset - weight * family.slope(z, y, s2) / c)
+            step = np.append(found / np.sqrt(strengths.u), deviation * span.transposed(alpha)) - t
+        else:
+            step, _ = conjugate_gradients(product, -gradient, 1e-10)
         dz, length = predictors(step), 1.0
         for _ in range(20):
             new, there = t + length * step, z + length * dz
@@ -433,8 +407,11 @@ def mode(
     if common is None:
         w[-1] += offset[0] if len(offset) else 0.0
     D = t[p + 1 :].reshape(n, p + 1) * deviation
+    if M is not None:
+        return w, D, np.diag(M.S)
     precision = 1.0 / strengths.u
-    for rows in own if common is None else []:
+    for i in np.flatnonzero(grouped.sizes) if common is None else []:
+        rows = slice(grouped.start[i], grouped.start[i + 1])
         B, u = X[rows][:MAX_GRAM_ROWS], np.sqrt((weight * family.curvature(z, s2))[rows][:MAX_GRAM_ROWS])
         precision += diagonal(B, in_rows(kernel(B, v, B), u))
     return w, D, precision

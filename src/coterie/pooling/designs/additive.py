@@ -18,8 +18,10 @@ from .values import MAX_LINEAR_VALUES, Values, quantiles_of, standards_of
 #: Number of quantile knots of a spline, including both ends. With 8 knots, a split by time gave poor predictions.
 KNOTS_PER_SPLINE = 5
 SHARES = np.linspace(0.0, 1.0, KNOTS_PER_SPLINE)
-#: With this many columns or more, splines are not used.
+#: Splines make fewer columns than this in all, unless they are asked for by name; those that explain most come first.
 MAX_SPLINE_COLUMNS = 150
+#: Number of columns that splines may add in any case, however many features there are.
+MIN_ADDED_COLUMNS = 40
 
 
 class Spline(NamedTuple):
@@ -82,14 +84,13 @@ class Additive(Design):
 
     name = "additive"
     part = "spline"
-    least_rows = 3.0  # with two rows for each agent, a curve cannot be told from noise
 
     splines: dict[int, Spline] = field(default_factory=dict)  # by the number of the feature
 
     @classmethod
     def learn(cls, given: Given) -> Additive | None:
         """Learn knots and scales from the rows of some agents; return None if no column gets a spline."""
-        return additive_of(given.some(), given.fixed())
+        return additive_of(given.some(), given.fixed(), None if given.named else MAX_SPLINE_COLUMNS)
 
     def unscaled(self, X: np.ndarray) -> np.ndarray:
         """Return features with splines in place of some."""
@@ -118,21 +119,49 @@ class Additive(Design):
 
 
 def additive_of(
-    values: Sums, keep_linear: np.ndarray | None = None, max_columns: int = MAX_SPLINE_COLUMNS
+    values: Sums, keep_linear: np.ndarray | None = None, max_columns: int | None = MAX_SPLINE_COLUMNS
 ) -> Additive | None:
-    """Return splines for columns with more than a few values; None if there are none, or `max_columns` or more."""
+    """Return splines for columns with more than a few values; None if there are none.
+
+    If these made `max_columns` or more, only the columns that explain most get splines. These add at least
+    :data:`MIN_ADDED_COLUMNS` columns, if there are so many.
+    """
     few = [len(np.unique(np.concatenate(found))) for found in zip(*values.each(Values.few), strict=True)]
     bent = [
         k for k, found in enumerate(few) if found > MAX_LINEAR_VALUES and (keep_linear is None or not keep_linear[k])
     ]
     splines = {k: Spline.through(knots) for k, knots in zip(bent, quantiles_of(values, bent, SHARES), strict=True)}
     splines = {k: spline for k, spline in splines.items() if spline.size > 2}
-    source = source_of(len(few), splines)
-    if not splines or len(source) >= max_columns:
+    if not splines:
         return None
+    if max_columns is not None and len(source_of(len(few), splines)) >= max_columns:
+        splines = earning(values, splines, max(max_columns - 1 - len(few), MIN_ADDED_COLUMNS))
+    source = source_of(len(few), splines)
     design = Additive(np.zeros(len(source)), np.ones(len(source)), source, splines)
     mean, scale = standards_of(values, design)
     return replace(design, mean=mean, scale=scale)
+
+
+def earning(values: Sums, splines: dict[int, Spline], room: int) -> dict[int, Spline]:
+    """Choose the splines that explain most beyond a line, as many as add at most `room` columns.
+
+    What one explains is measured in squares of labels about the means of their agents, by this column alone, with the
+    same curve for all agents.
+    """
+    parts = {k: spline.columns for k, spline in splines.items()}
+    found = zip(*values.each(Values.products, parts), strict=True)
+    gain = {}
+    for (k, spline), places in zip(splines.items(), found, strict=True):
+        G, g = (sum(each) for each in zip(*places, strict=True))
+        line = spline.line()
+        bent = float(np.sum(g * (np.linalg.pinv(G, hermitian=True) @ g)))
+        gain[k] = bent - float(np.sum((line @ g) ** 2)) / max(float(line @ G @ line), 1e-300)
+    kept = []
+    for k in sorted(splines, key=lambda k: -gain[k]):
+        if splines[k].size - 1 <= room:
+            kept.append(k)
+            room -= splines[k].size - 1
+    return {k: splines[k] for k in sorted(kept)}
 
 
 def source_of(features: int, splines: dict[int, Spline]) -> np.ndarray:

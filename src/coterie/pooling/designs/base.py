@@ -15,8 +15,9 @@ class Given(NamedTuple):
     """The rows of a fit, as statistics of their columns (:class:`.values.Values`), in this or other processes."""
 
     rows: Sums  # of all agents
-    some: Callable[[], Sums]  # of enough agents for quantiles; held while the design is learned
+    some: Callable[[], Sums]  # of enough agents for quantiles, with their labels; held while the design is learned
     fixed: Callable[[], Any]  # features that are constant inside every agent, if there are few agents; else None
+    named: bool = False  # whether the user asked for this design by name: then it leaves no column out
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,9 @@ QUANTILE_PARTS = 16
 
 class Values:
     """Rows of features that one process holds, with the statistics that designs need."""
+
+    labels: Any = None  # (rows, outputs), if they are held, too
+    sizes: Any = None  # number of rows of each agent, if labels are held
 
     def __init__(self, X: np.ndarray, weight: np.ndarray | None = None, n_jobs: int | None = 1):
         self.X, self.weight, self.n_jobs = X, weight, n_jobs
@@ -60,6 +64,25 @@ class Values:
         out = np.zeros(X.shape[1])
         for found in in_threads(sums, blocks_of(X), self.n_jobs):
             out += found
+        return out
+
+    def products(self, parts: dict[int, Callable[[np.ndarray], np.ndarray]]) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Return, for what each part makes of its column, products with itself and with the labels.
+
+        All are taken about the means of their agents.
+        """
+        weight = np.ones((len(self.X), 1)) if self.weight is None else self.weight[:, None]
+        sizes = self.sizes[self.sizes > 0]
+        start = np.cumsum(sizes) - sizes
+
+        def about_means(A: np.ndarray) -> np.ndarray:
+            sums = (np.add.reduceat(each, start) if len(start) else each for each in (weight * A, weight))
+            return A - np.repeat(np.divide(*sums), sizes, axis=0)
+
+        labels, out = weight * about_means(self.labels), []
+        for k, part in parts.items():
+            B = about_means(part(self.X[:, k]))
+            out.append(((weight * B).T @ B, B.T @ labels))
         return out
 
     def few(self) -> list[np.ndarray]:
