@@ -285,7 +285,8 @@ class Pooled(AroundCommon, Fitted):
             # Columns are in standard units: this is the variance of deviations in a typical row. In a row far from the
             # agent's own rows, a deviation is mostly extrapolation of a straight line, and exp() would magnify it.
             usual = float(population.variances.sum())
-            variance = np.minimum(variance, MAX_COUNT_VARIANCE * (usual + float(np.trace(population.cov))))
+            bound = MAX_COUNT_VARIANCE * (usual + float(np.trace(population.cov)))
+            variance = np.where(new, variance, np.minimum(variance, bound))
             most = MAX_COUNT_DEVIATION * usual / np.sqrt(np.maximum(np.minimum(variance, usual), 1e-300))
             mean[~new] += (np.clip(deviation, -most, most) - deviation)[~new]
         return mean, np.maximum(variance, 0.0)
