@@ -243,7 +243,7 @@ def test_probabilities_are_calibrated(name):
     assert 0.7 < best < 1.4
 
 
-@pytest.mark.skipif("COTERIE_DATA" not in os.environ, reason="needs the real datasets")
+@pytest.mark.skipif(not os.environ.get("COTERIE_DATA"), reason="needs the real datasets")
 @pytest.mark.parametrize("name", CLASSIFIERS)
 def test_together_is_no_worse_than_alone_on_real_rows(name):
     task = ct.datasets.landmine(train_size=0.2).scaled()
